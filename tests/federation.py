@@ -14,7 +14,7 @@ from solera.core.method import Method
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.deploy.common.authority import ROSTER_PUBLIC
-from solera.deploy.common.messages import from_content, to_content
+from solera.deploy.common.packets import from_bytes, to_bytes
 from solera.deploy.common.protocol import Packet, Reason, RefusalError
 from solera.deploy.common.settings import Settings
 from solera.deploy.node.masked_round import open_node
@@ -107,9 +107,9 @@ class Local:
         self.coordinator = Coordinator(FederationFolder.open(self.server.path))
 
     def ask(self, node: int, kind: str, packet: Packet) -> Packet | None:
-        """What a node answers, in Flower's records and back, after whoever tampers with it."""
-        received = from_content(to_content(self.forge(node, kind, packet)))
-        answer = from_content(to_content(open_node(self.devices[node], threads=1).answer(kind, received)))
+        """What a node answers, in bytes and back, after whoever tampers with it."""
+        received = from_bytes(to_bytes(self.forge(node, kind, packet)))
+        answer = from_bytes(to_bytes(open_node(self.devices[node], threads=1).answer(kind, received)))
         self.sent.append((node, kind, packet, answer))
         return self.tamper(node, kind, answer)
 

@@ -98,7 +98,7 @@ def check_account_of_device(home: Path, federation: str, noise: float) -> int:
 def _sent(home: Path) -> int:
     """Masked uploads that the worker's log tells of."""
     sent = 0
-    for text in (home / "flower" / "worker.log").read_text().splitlines():
+    for text in (home / "network" / "worker.log").read_text().splitlines():
         try:
             line = json.loads(text)
         except ValueError:  # cut short by a kill

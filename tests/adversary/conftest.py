@@ -12,9 +12,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("cryptography", reason="needs the deploy extra")
-pytest.importorskip("flwr", reason="needs the deploy extra")
-
-from served import Server, served
+pytest.importorskip("alembic", reason="needs the deploy extra")
 
 from federation import ITEMS, Local
 from solera.deploy.common.authority import make_keys
@@ -53,13 +51,6 @@ def reached(request: pytest.FixtureRequest) -> Callable[[str], None]:
         request.config.stash[_FIGURES][name] = {**marker.kwargs, "after": figure}
 
     return tell
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A real one, for all tests of a file: it is busy while it waits, so it does not outlive them."""
-    with served(tmp_path_factory.mktemp("server")) as found:
-        yield found
 
 
 @pytest.fixture(scope="session")

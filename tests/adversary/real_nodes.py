@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from commands import solera
+from solera.deploy.common.address import Address
 from solera.deploy.common.authority import make_keys
-from solera.deploy.common.flower import SERVER_APP, WORKER_APP, Address
 from solera.deploy.common.settings import Settings
 from solera.deploy.node.membership import pin
-from solera.deploy.operate import submit, superlink, supernode
+from solera.deploy.node.worker import WORKER_APP
+from solera.deploy.operate import node_process, run, server
 from solera.deploy.operate.processes import free_port
 from solera.deploy.secure.roster import read_roster, read_roster_key
 from solera.deploy.server.folder import FederationFolder
@@ -26,6 +27,7 @@ from solera.device.publish import start
 
 USERS, ITEMS = 3, 24  # users of a node
 LEAST = 3  # nodes and users of a sum
+SUMS = 100  # that a device helps to open without noise
 
 
 class RealNodes:
@@ -51,7 +53,9 @@ class RealNodes:
             seen = self.draw.sample(range(ITEMS), 6)
             device.add_all([(str(item), time) for time, item in enumerate(seen)], f"u{user}", "test")
         Ledger(device.store).join_next()
-        Policy(least_nodes=LEAST, least_users=LEAST, rounds_per_day=1_000_000).write(device.store)
+        Policy(least_nodes=LEAST, least_users=LEAST, rounds_per_day=1_000_000, sums_without_noise=SUMS).write(
+            device.store
+        )
         device.close()
 
     def key_of(self, home: Path) -> Path:
@@ -60,7 +64,7 @@ class RealNodes:
     def begin(self, **settings: Any) -> FederationFolder:
         """Decide what the federation is; its rounds are masked."""
         usual = {"secure_aggregation": True, "threshold": 0.6, "over_selection": 1.0, "min_nodes": LEAST}
-        few = {"least_nodes": LEAST, "least_users": LEAST}
+        few = {"least_nodes": LEAST, "least_users": LEAST, "sums_without_noise": SUMS}
         folder = FederationFolder.create(
             self.folder, self.bundle, Settings.model_validate(usual | few | settings)
         )
@@ -72,19 +76,19 @@ class RealNodes:
     def running(self, app: str = WORKER_APP) -> Iterator[None]:
         """The server and all nodes, whose answers are an app's."""
         with ExitStack() as stack:
-            stack.enter_context(superlink.running(self.folder, self.address, self.keys))
+            stack.enter_context(server.running(self.folder, self.address, self.keys))
 
             def begin(home: Path) -> None:
                 assert pin(home, self.key_of(home), self.address.ca, None)
-                stack.enter_context(supernode.running(home, self.address, self.key_of(home), app))
+                stack.enter_context(node_process.running(home, self.address, self.key_of(home), app))
 
             with ThreadPoolExecutor(len(self.homes)) as pool:
                 list(pool.map(begin, self.homes))
             yield
 
-    def run(self, app: str = SERVER_APP) -> None:
+    def run(self) -> None:
         """All rounds that are left."""
-        submit.run(self.folder, lambda entry: None, nodes=len(self.homes), server_app=app)
+        run.run(self.folder, lambda entry: None, nodes=len(self.homes))
 
     def lines(self, name: str) -> list[dict[str, Any]]:
         return FederationFolder(self.folder).lines(name)

@@ -1,4 +1,4 @@
-"""Lies over a real SuperLink with TLS, among real nodes."""
+"""Lies over a real server with TLS, among real nodes."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 from afterwards import entries
 from attack import attack
+from lying_rounds import Lying
 from real_nodes import RealNodes
 
 from commands import environment
-from solera.core.errors import DeployError
+from solera.core.errors import RunError
+from solera.deploy.server import masked_round
 from solera.deploy.server.folder import FederationFolder
 from solera.device.ledger import Stage
 
@@ -41,8 +43,9 @@ def farthest(federation: RealNodes) -> list[int]:
     before="opened sum equal to the victim's upload to 7e-12; history read exactly",
 )
 def test_a_clip_that_silences_all_but_one(federation, reached):
-    with pytest.raises(DeployError, match="too few replies"):
-        federation.run("lying_app:app")
+    with pytest.MonkeyPatch.context() as patched, pytest.raises(RunError, match="too few replies"):
+        patched.setattr(masked_round, "MaskedRound", Lying)
+        federation.run()
     said = [line for line in federation.lines("events.jsonl") if line["event"] == "rejected"]
     assert {line["reason"] for line in said} == {"declined"}
     by_attempt = [{line["node"] for line in said if line["attempt"] == attempt} for attempt in (0, 1)]
@@ -69,6 +72,6 @@ def test_a_wrong_share(federation, reached):
     said = [line for line in federation.lines("events.jsonl")[before:] if line["event"] == "rejected"]
     assert [line["reason"] for line in said] == ["faulty"]
     (named,) = {line["node"] for line in said}
-    assert named in (liar / "flower" / "node.log").read_text()
+    assert named in (liar / "network" / "node.log").read_text()
     assert federation.lines("history.jsonl")[-1]["round"] == 2
     reached("round counts; the liar is named")

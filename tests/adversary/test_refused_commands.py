@@ -28,7 +28,7 @@ from solera.cli.lazy import subcommands
 from solera.core.errors import SoleraError
 from solera.deploy.common.authority import make_keys
 from solera.deploy.node.membership import pin
-from solera.deploy.operate import superlink
+from solera.deploy.operate import server
 from solera.deploy.operate.backup import backup
 from solera.deploy.operate.inviting import invitation
 from solera.deploy.secure.roster import ROSTER
@@ -62,6 +62,7 @@ REFUSED = {
         "recommend run --all -o list.nothing",
         "recommend run --like nothing",
     ],
+    "export": ["export missing --onnx model.onnx", "export run --onnx model.onnx"],
     "blend": ["blend run missing --out blended", "blend run run --out run"],
     "sweep": [
         "sweep fedmf --data plays.csv --axis no_such=1,2 --out swept",
@@ -162,11 +163,13 @@ REFUSED = {
         "federation run masked --resume --dp epsilon=8,delta=1e-5",
         "federation run other --bundle films.bundle --dp epsilon=8 --secure-aggregation",
     ],
-    "federation simulate": ["federation simulate films --bundle films.bundle"],
     "server start": [
         "server start films --keys missing",
         "server start films --keys keys --insecure",
         "server start films",
+        "server start films --keys keys --workers 2",
+        "server start films --keys keys --database mysql://films",
+        "server start films --keys keys --database postgresql://nobody@127.0.0.1:9/films",
     ],
     "server register": ["server register films keys/nodes/node-1.pub", "server register films missing.pub"],
     "server revoke": ["server revoke films keys/nodes/node-1.pub"],
@@ -180,20 +183,19 @@ REFUSED = {
     "node leave": ["node leave pinned"],
     "node start": [
         "node start me",
-        "node start me --superlink localhost:9",
-        "node start me --superlink localhost:9 --ca keys/ca.pem --key missing --join",
-        "node start me --superlink localhost:9 --ca keys/ca.pem --key keys/nodes/node-1.pub --join",
-        "node start pinned --superlink localhost:9 --ca foreign/ca.pem --key foreign/nodes/node-1 --join"
+        "node start me --server localhost:9",
+        "node start me --server localhost:9 --ca keys/ca.pem --key missing --join",
+        "node start me --server localhost:9 --ca keys/ca.pem --key keys/nodes/node-1.pub --join",
+        "node start pinned --server localhost:9 --ca foreign/ca.pem --key foreign/nodes/node-1 --join"
         " --roster foreign/roster.json",
-        "node start pinned --superlink localhost:9 --insecure --join",
+        "node start pinned --server localhost:9 --insecure --join",
     ],
-    "edge start": ["edge start keys --superlink localhost:9 --ca keys/ca.pem --key missing"],
 }
 LOOKS = [
     *("methods", "doctor", "data show", "data audit"),
     *("device recommend", "device outbox", "device status", "federation status"),
 ]
-OWN = ["fleet", "device open"]  # folders of their own, a service
+OWN = ["device open"]  # folders of their own, a service
 RESEARCH = ("attack", "bench", "leak", "paper", "poison")  # refused commands of these are tested there
 
 
@@ -342,8 +344,8 @@ def test_a_start_that_the_server_refuses(tmp_path, publisher_key, reached):
     with closing(Device.open(device)) as opened:
         Ledger(opened.store).join_next(False)
     (nodes.keys / "roster.json").unlink()
-    given = ("--superlink", nodes.address, "--ca", nodes.keys / "ca.pem", "--key", stranger, "--join")
-    with superlink.running(nodes.folder, nodes.address, nodes.keys):
+    given = ("--server", nodes.address, "--ca", nodes.keys / "ca.pem", "--key", stranger, "--join")
+    with server.running(nodes.folder, nodes.address, nodes.keys):
         before = files(device)
         refused = solera("node", "start", device, *given)
         assert "the server does not know the key" in refused.stderr

@@ -26,13 +26,9 @@ NOISE = 2.0
 ROUNDS = 500  # that ε is accounted for; there is no time for as many
 DEADLINE = 12
 WRITER = Path(__file__).with_name("device_writer.py")
-SERVER = {
-    "solera server start": "",
-    "SuperLink": "solera.deploy.edge.guard",
-    "executor": "solera.deploy.edge.executor",
-}
+SERVER = {"solera server start": "", "server's worker": "solera.deploy.web.serve"}
 NODE = {"solera node start": "", "worker": "solera.deploy.node.worker"}
-APP, RUN = "flwr-serverapp", "solera federation run"
+RUN = "solera federation run"
 
 
 @dataclass
@@ -82,7 +78,7 @@ class UnderKills(RealNodes):
             self.server = keep("server", *server)
             wait_until(lambda: "nodes are online" in self.server.said(), 120, "no server")
             for home in self.homes:
-                to = ("--superlink", str(self.address), "--ca", self.address.ca, "--key", self.key_of(home))
+                to = ("--server", str(self.address), "--ca", self.address.ca, "--key", self.key_of(home))
                 self.nodes.append(keep(home.name, "node", "start", home, *to))
             wait_until(lambda: f"{NODES} of {NODES} nodes" in self.server.said(), 180, "no nodes")
             noise = DP(noise=NOISE, delta=1e-5, clip=1.0, mode="distributed")
@@ -103,13 +99,8 @@ class UnderKills(RealNodes):
         return True
 
     def kill_server(self) -> bool:
-        """The run's command, the server's app, or one of the server's own programs."""
-        app = self.server.child(APP)
-        if app is None:
-            return False
-        kind = self.draw.choices([APP, RUN, *SERVER], [9, 3, 1, 1, 1])[0]
-        if kind == APP:
-            return self._kill(kind, app)
+        """The run's command, or one of the server's own programs."""
+        kind = self.draw.choices([RUN, *SERVER], [9, 1, 2])[0]
         if kind == RUN:
             return self._kill(kind, self.rounds.pid)
         words = SERVER[kind]
@@ -178,7 +169,7 @@ class UnderKills(RealNodes):
             time.sleep(0.2)
 
     def _starts(self) -> int:
-        """How often an app has begun to work."""
+        """How often a run has begun to work."""
         return sum(line["event"] == "started" for line in self.lines("events.jsonl"))
 
     def finish(self) -> dict[str, Any]:
@@ -192,7 +183,6 @@ class UnderKills(RealNodes):
             "no round with everybody",
         )
         self.rounds.stop()
-        wait_until(lambda: self.server.child(APP) is None, 60, "the run does not end")
         rounds = len(self.lines("openings.jsonl")) + 1
         last = ("--nodes", NODES, "--rounds", rounds, "--deadline", 60, "--json")
         done = solera("federation", "run", self.folder, "--resume", *last, timeout=300)

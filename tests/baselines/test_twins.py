@@ -79,7 +79,7 @@ def test_the_same_scores(data, central, federated, options):
 @pytest.mark.parametrize(("central", "federated"), [("ease", "fedease"), ("slist", "fedslist")])
 def test_the_same_options_and_defaults(central, federated):
     """But for how a federation sums: sketches, sparse neighbours, and fewer numbers under noise."""
-    sums = {"sketch", "neighbours", "compact", "popularity_prior"}
+    sums = {"sketch", "neighbours", "compact", "popularity_prior", "least_clients", "newest"}
     theirs = find(federated, {}, ()).config.model_dump(exclude=sums)
     assert configure(central).model_dump() == theirs
 

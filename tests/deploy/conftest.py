@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("cryptography", reason="needs the deploy extra")
-pytest.importorskip("flwr", reason="needs the deploy extra")
+pytest.importorskip("alembic", reason="needs the deploy extra")
 
 from commands import environment, wait_for
 from federation import FIVE, ITEMS, Local

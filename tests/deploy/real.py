@@ -1,4 +1,4 @@
-"""A federation of real processes: a SuperLink and SuperNodes with TLS and keys, real histories."""
+"""A federation of real processes: a server and nodes with TLS and keys, real histories."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ from solera.data.datasets import load
 from solera.data.interactions import Interactions
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
+from solera.deploy.common.address import Address
 from solera.deploy.common.authority import make_keys
-from solera.deploy.common.flower import Address
 from solera.deploy.node.members import Members
 from solera.deploy.node.membership import pin
-from solera.deploy.operate import submit, superlink, supernode
+from solera.deploy.operate import node_process, server
+from solera.deploy.operate import run as rounds
 from solera.deploy.operate.processes import free_port
 from solera.deploy.server.coordinator import Coordinator
 from solera.deploy.server.folder import FederationFolder
@@ -42,7 +43,7 @@ SEED = 11
 
 @contextmanager
 def three_nodes(
-    root: Path, key: Path, monkeypatch: pytest.MonkeyPatch, *, masked: bool
+    root: Path, key: Path, monkeypatch: pytest.MonkeyPatch, *, masked: bool, start: bool = True
 ) -> Iterator[RealFederation]:
     """FedMF on three running nodes with five people each; `masked` ones have a roster and trust it."""
     monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
@@ -55,7 +56,8 @@ def three_nodes(
     with RealFederation(root, keys=keys, key=key, data=people(), method="fedmf", users=[5, 5, 5]) as real:
         for number, device in enumerate(real.devices if masked else (), start=1):
             assert pin(device, keys / "nodes" / f"node-{number}", keys / "ca.pem", None)
-        real.start()
+        if start:
+            real.start()
         yield real
 
 
@@ -91,10 +93,12 @@ class RealFederation:
             OPEN.write(device.store)
             device.close()
             first += count
-        self.server_process: Any = None
+        self.server: Any = None
+        self.database: str | None = None  # another one than a file of SQLite
+        self.workers = 1
+        self.socket: Path | None = None  # where nginx reaches the workers
         self.nodes: dict[int, Any] = {}
         self.ways: dict[int, Address] = {}  # of nodes that reach the server otherwise
-        self.behind: set[int] = set()  # nodes whose way is an edge
 
     def __enter__(self) -> RealFederation:
         return self
@@ -103,14 +107,20 @@ class RealFederation:
         self.stack.close()
 
     def start_server(self) -> None:
-        running = superlink.running(self.folder, self.address, self.keys)
-        self.server_process, self.control = self.stack.enter_context(running)
+        running = server.running(
+            self.folder,
+            self.address,
+            self.keys,
+            database=self.database,
+            workers=self.workers,
+            path=self.socket,
+        )
+        self.server = self.stack.enter_context(running)
 
     def start_node(self, number: int) -> None:
         device, key = self.devices[number - 1], self.keys / "nodes" / f"node-{number}"
         way = self.ways.get(number, self.address)
-        server_ca = self.address.ca if number in self.behind else None
-        running = supernode.running(device, way, key, "misbehaving:answers_of", server_ca)
+        running = node_process.running(device, way, key, "misbehaving:answers_of")
         self.nodes[number] = self.stack.enter_context(running)
 
     def start(self) -> None:
@@ -126,7 +136,7 @@ class RealFederation:
         FederationFolder.create(self.folder, self.bundle, _settings(settings))
 
     def run(self, connections: int | None = None) -> None:
-        submit.run(self.folder, lambda entry: None, nodes=connections or len(self.nodes))
+        rounds.run(self.folder, lambda entry: None, nodes=connections or len(self.nodes))
 
     @property
     def history(self) -> list[dict[str, Any]]:

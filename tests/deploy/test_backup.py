@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import gzip
 import shutil
-import sqlite3
-from contextlib import closing
 
 import pytest
 import torch
 
 from solera.core.errors import RunError
+from solera.deploy.common.address import Address
+from solera.deploy.operate import server
 from solera.deploy.operate.backup import backup, restore
+from solera.deploy.operate.processes import free_port
 from solera.deploy.server.coordinator import Coordinator
 from solera.deploy.server.folder import FederationFolder
 from solera.deploy.server.versions import Versions
+from solera.deploy.web.store import Message
 
 
 @pytest.fixture
@@ -30,12 +32,6 @@ def trained(local):
 
 def test_a_restored_server_goes_on_as_the_lost_one_would(trained, tmp_path):
     folder = trained.server.path
-    (folder / "flower").mkdir()
-    with closing(sqlite3.connect(folder / "flower" / "state.db")) as database:
-        database.execute("CREATE TABLE nodes (number INTEGER)")
-        database.execute("INSERT INTO nodes VALUES (100)")
-        database.commit()
-    (folder / "flower" / "control.token").write_text("secret")
     told = backup(folder, tmp_path / "b.tar.gz")
     assert told["rounds_done"] == 2
     assert (tmp_path / "b.tar.gz").stat().st_mode & 0o077 == 0
@@ -46,11 +42,33 @@ def test_a_restored_server_goes_on_as_the_lost_one_would(trained, tmp_path):
     after = trained.coordinator.state.shared
     assert all(torch.equal(before[name], after[name]) for name in before)
     assert Versions(folder).standing.published == 1
-    assert not (folder / "flower" / "control.token").exists()
-    with closing(sqlite3.connect(folder / "flower" / "state.db")) as database:
-        assert database.execute("SELECT number FROM nodes").fetchall() == [(100,)]
     assert trained.round() is not None
     assert [line["round"] for line in trained.server.lines("history.jsonl")] == [1, 2, 3]
+
+
+def test_devices_are_in_a_backup_and_one_that_was_revoked_stays_so(trained, keys, foreign_keys, tmp_path):
+    """Whether it was revoked before the backup, or after it; of what was under way, nothing is left."""
+    folder, away = trained.server.path, tmp_path / "away"
+    first, second = (keys / "nodes" / f"node-{number}.pub" for number in (1, 2))
+    other = foreign_keys / "nodes" / "node-1.pub"
+    address = Address("127.0.0.1", free_port(), keys / "ca.pem")
+    with server.running(folder, address, keys) as running:
+        message = Message(7, "train", "1", b"", "f" * 64)
+        running.store.send([message], fence=running.store.take_over(), seconds=600)
+        assert running.store.blobs() == {"f" * 64}
+        server.register(folder, [other])
+        server.revoke(folder, [first])
+        backup(folder, tmp_path / "b.tar.gz")
+        server.revoke(folder, [second])
+        with pytest.raises(RunError, match="is running"):
+            restore(tmp_path / "b.tar.gz", folder)
+    for each, gone in ((folder, {first, second}), (away, {first})):
+        restore(tmp_path / "b.tar.gz", each)
+        with server.running(each, address, keys) as running:  # its folder of keys still has all files
+            found = {key: revoked for key, _, revoked in running.store.known()}
+            assert running.store.blobs() == set()
+        paths = [first, second, other]
+        assert found == {key: path in gone for path, (key, _) in zip(paths, server.named(paths), strict=True)}
 
 
 def test_what_was_there_is_moved_aside(trained, tmp_path):

@@ -88,10 +88,7 @@ def test_a_reset_breaks_connections(echo):
 @pytest.mark.xdist_group("real")
 @pytest.mark.skipif("SOLERA_DATA" not in os.environ, reason="needs the data sets")
 def test_no_bad_line_needs_a_hand(tmp_path, key, monkeypatch):
-    """Far and slow; cut off for 20 s; reset again and again. Three rounds of this, then two in peace.
-
-    Flower does not send an upload again that a reset has broken off: the round goes on without that node.
-    """
+    """Far and slow; cut off for 20 s; reset again and again. Three rounds of this, then two in peace."""
     monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     make_keys(tmp_path / "keys", 3)

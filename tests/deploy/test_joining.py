@@ -1,12 +1,14 @@
-"""How a node joins, waits for the server and for messages, and what it tells."""
+"""How a node joins, waits for the server and for tasks, and what it tells."""
 
 from __future__ import annotations
 
 import json
 import os
 import socket
+import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,202 +16,143 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from flwr.app import Message
-from flwr.proto.fleet_pb2 import (
-    ActivateNodeResponse,
-    PullMessagesResponse,
-    PushMessagesRequest,
-    PushMessagesResponse,
-)
-from flwr.proto.message_pb2 import ConfirmMessageReceivedResponse, PullObjectResponse, PushObjectResponse
-from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
-from flwr.supercore.task_identity import TaskIdentity
+import stamina
 
 from commands import environment
 from solera.core.errors import DeployError
-from solera.deploy.common import flower
-from solera.deploy.common.flower import Address
-from solera.deploy.common.frames import TAKE, pack, unpack
-from solera.deploy.common.messages import TYPES, from_content, to_content
+from solera.deploy.common.address import Address
+from solera.deploy.common.packets import from_bytes, to_bytes
 from solera.deploy.common.protocol import Packet
-from solera.deploy.node import line as lines
 from solera.deploy.node.line import ConnectedError, Line, UnknownError
-from solera.deploy.operate import reachability, serving, supernode
+from solera.deploy.operate import node_process, reachability
+from solera.deploy.operate.node_process import FAILED, Worker, answering
 from solera.deploy.operate.processes import Process
-from solera.deploy.operate.serving import Worker, reply_to
+from solera.deploy.web.wire import PACKET, pack_task
 
 ADDRESS = Address("127.0.0.1", 1)
-PACKET = Packet({"federation": "f"}, {"rows": np.arange(3, dtype="<i4")})
+SENT = Packet({"federation": "f"}, {"rows": np.arange(3, dtype="<i4")})
+SHARED = Packet({}, {"shared/items": np.ones(4, dtype="<f4")})
+TASK = {"task": "t", "kind": "enrol", "round": "round-1", "blob": ""}
+FULL = Packet(SENT.fields, SENT.arrays | SHARED.arrays)
 
 
-def sent(packet: Packet = PACKET, kind: str = "enrol") -> Message:
-    """A message as a server's app makes it."""
-    with pytest.MonkeyPatch.context() as patched:
-        for name in ("_run_id", "_node_id", "_task_id"):
-            patched.setattr(TaskIdentity, name, 1)
-        message = Message(to_content(packet), 7, TYPES[kind])
-    message.metadata.__dict__.update(_run_id=5, _src_node_id=1)
-    message.metadata.__dict__["_message_id"] = message.object_id
-    return message
+@pytest.fixture(autouse=True)
+def impatient():
+    """Nobody waits between two attempts."""
+    with stamina.set_testing(True, attempts=20, cap=True):
+        yield
 
 
-class SuperLink:
-    """Answers as a SuperLink does, with at most one message; `errors` come first."""
-
-    guarded = False  # whether it knows of messages with all their parts
-
-    def __init__(self, message: Message | None = None, errors: dict[str, list[Any]] | None = None) -> None:
-        self.tree = None if message is None else get_object_tree(message)
-        self.parts = {} if message is None else get_all_nested_objects(message)
-        self.errors = errors or {}
-        self.asked: list[str] = []
-        self.taken: dict[str, bytes] = {}
-        self.received: list[str] = []  # what the node says that it has
-
-    def answer(self, path: str, request: Any, **_: Any) -> Any:
-        name = path.rpartition("/")[2]
-        self.asked.append(name)
-        if self.errors.get(name):
-            error = self.errors[name].pop(0)
-            raise error if isinstance(error, Exception) else refusal(error)
-        match name:
-            case "activate-node":
-                return ActivateNodeResponse(node_id=7)
-            case "pull-messages":
-                found = PullMessagesResponse()
-                if self.tree is not None:
-                    found.messages_list.add().metadata.run_id = 5
-                    found.message_object_trees.append(self.tree)
-                    self.tree = None
-                return found
-            case "pull-object":
-                content = self.parts[request.object_id].deflate()
-                return PullObjectResponse(object_found=True, object_available=True, object_content=content)
-            case "confirm-message-received":
-                return ConfirmMessageReceivedResponse()
-            case "push-messages":
-                self.head = request.messages_list[0]
-                tree = request.message_object_trees[0]
-                wanted = [tree.object_id, *(child.object_id for child in tree.children)]
-                return PushMessagesResponse(objects_to_push=wanted)
-            case "push-object":
-                self.taken[request.object_id] = request.object_content
-                return PushObjectResponse(stored=True)
-        raise AssertionError(name)
-
-    def exchange(self, client: Any, path: str, body: bytes, message: Any = None) -> bytes:
-        """What the guard answers."""
-        if not self.guarded:
-            raise refusal(404)
-        if path == TAKE:
-            self.received += message.message_ids
-            found = self.answer("pull-messages", message)
-            return pack(found, {name: part.deflate() for name, part in self.parts.items()})
-        head, parts = unpack(body)
-        self.taken = parts
-        self.head = PushMessagesRequest.FromString(head).messages_list[0]
-        return PushMessagesResponse().SerializeToString()
+def refusal(status: int, **more: Any) -> httpx.Response:
+    return httpx.Response(status, json={"error": "no", "next": "do this", "now": time.time(), **more})
 
 
-def refusal(status: int) -> httpx.HTTPStatusError:
-    response = httpx.Response(status, text=flower.CONNECTED, request=httpx.Request("POST", "http://h"))
-    return httpx.HTTPStatusError("refused", request=response.request, response=response)
+def given(head: dict[str, str] = TASK, packet: Packet = SENT) -> httpx.Response:
+    return httpx.Response(200, content=pack_task(head, to_bytes(packet)), headers={"content-type": PACKET})
 
 
-@pytest.fixture
-def joined(monkeypatch):
-    """Makes a line to a SuperLink."""
-    monkeypatch.setattr(lines, "_RETRY", 0.001)
-    monkeypatch.setattr(lines, "_FIRST", 0.001)
-
-    def make(link: SuperLink) -> Line:
-        line = Line(ADDRESS, None, trusted=False)
-        line._registers = False
-        monkeypatch.setattr(line._client, "_unary_unary", link.answer)
-        monkeypatch.setattr(lines, "exchange", link.exchange)
-        line.join()
-        return line
-
-    return make
+def nothing() -> httpx.Response:
+    return httpx.Response(200, json={"again": 0})
 
 
-def test_a_message_and_its_answer(joined):
-    link = SuperLink(sent())
-    line = joined(link)
-    message = line.receive()
-    assert line.node_id == 7
-    assert from_content(message.content).fields == PACKET.fields
-    assert from_content(message.content).arrays["rows"].tolist() == [0, 1, 2]
-    reply = reply_to(message, lambda kind, packet: Packet({"kind": kind}))
-    line.send(reply, 0.1)
-    assert link.head.metadata.reply_to_message_id == message.metadata.message_id
-    assert len(link.taken) == 2  # the parts that it asked for, and no more
+class Server:
+    """Answers in the given order, and then that there is nothing."""
+
+    def __init__(self, *answers: httpx.Response | Exception) -> None:
+        self.left, self.asked = list(answers), list[httpx.Request]()
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.asked.append(request)
+        answer = self.left.pop(0) if self.left else nothing()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    @property
+    def paths(self) -> list[str]:
+        return [request.url.path for request in self.asked]
+
+
+def line_to(server: Server) -> Line:
+    transport = httpx.MockTransport(server)
+    return Line(ADDRESS, None, client=httpx.Client(base_url=ADDRESS.url, transport=transport))
+
+
+def test_a_task_and_its_answer():
+    server = Server(given(), refusal(410))
+    line = line_to(server)
+    task = line.receive()
+    assert task is not None
+    assert (task.kind, task.round, task.packet.fields) == ("enrol", "round-1", SENT.fields)
+    assert task.packet.arrays["rows"].tolist() == [0, 1, 2]
+    line.send(task, Packet({"said": "yes"}))  # it has expired meanwhile: the next one is asked for
+    assert server.paths == ["/v1/check-in", "/v1/answer/t"]
+    assert from_bytes(server.asked[1].content).fields == {"said": "yes"}
     assert line.receive() is None
-    assert link.asked.count("confirm-message-received") == 1
 
 
-def test_a_message_with_all_its_parts(joined):
-    """A guarded server gives and takes them in one request each."""
-    link = SuperLink(sent())
-    link.guarded = True
-    line = joined(link)
-    message = line.receive()
-    assert from_content(message.content).fields == PACKET.fields
-    line.send(reply_to(message, lambda kind, packet: Packet({"kind": kind})), 0.1)
-    assert link.asked == ["activate-node", "pull-messages"]
-    assert link.head.metadata.reply_to_message_id == message.metadata.message_id
-    assert len(link.taken) == 3
+def test_what_many_are_sent_is_fetched_once():
+    shared = httpx.Response(200, content=to_bytes(SHARED))
+    named = {**TASK, "blob": "b" * 64}
+    server = Server(given(named), shared, given(named), given({**TASK, "blob": "c" * 64}), refusal(404))
+    line = line_to(server)
+    for _ in range(2):
+        task = line.receive()
+        assert task is not None
+        assert task.packet.arrays.keys() == FULL.arrays.keys()
+    assert line.receive() is None  # its file is gone, and so is the task
+    assert [path[-64:] for path in server.paths if "blob" in path] == ["b" * 64, "c" * 64]
 
 
-def test_a_node_tells_what_it_has_received_and_takes_it_once(joined):
-    link = SuperLink(sent())
-    link.guarded = True
-    line, tree = joined(link), link.tree
-    assert line.receive() is not None
-    link.tree = tree  # the server gives it once more
-    assert line.receive() is None
-    assert link.received == ["", tree.object_id]
+def test_a_server_that_is_gone_for_a_while():
+    """It is asked again, for a task as for an answer."""
+    away: list[httpx.Response | Exception] = [
+        httpx.ConnectError("refused"),
+        refusal(503),
+        httpx.ReadTimeout("slow"),
+        refusal(429),
+    ]
+    server = Server(*away, given(), *away, refusal(408))
+    line = line_to(server)
+    task = line.receive()
+    assert task is not None
+    line.send(task, SENT)
+    assert len(server.asked) == 5 + 6
+    nonces = [request.headers["signature-input"].partition("nonce=")[2] for request in server.asked]
+    assert len(set(nonces)) == len(nonces), "a request that was sent again is signed anew"
 
 
-def test_a_server_that_is_gone_for_a_while(joined):
-    errors: dict[str, list[Any]] = {
-        "pull-messages": [httpx.ConnectError("refused"), 503, httpx.ReadTimeout("slow")]
-    }
-    link = SuperLink(sent(), errors)
-    assert joined(link).receive() is not None
-    assert link.asked.count("pull-messages") == 4
-
-
-def test_a_server_that_has_forgotten_the_node(joined):
-    """Its database is new, and it gives the node another number: the node joins again."""
-    link = SuperLink(sent(), {"pull-messages": [401]})
-    assert joined(link).receive() is not None
-    assert link.asked.count("activate-node") == 2
-
-
-def test_a_message_whose_run_has_ended(joined):
-    link = SuperLink(sent(), {"pull-object": [403] * 9})
-    assert joined(link).receive() is None
-    assert "confirm-message-received" not in link.asked
-    link = SuperLink(sent(), {"push-messages": [403]})
-    line = joined(link)
-    message = line.receive()
-    line.send(reply_to(message, lambda kind, packet: PACKET), 0.1)
-    assert not link.taken
-
-
-def test_a_node_that_is_not_let_in(joined, monkeypatch):
+def test_a_node_that_is_not_let_in():
+    with pytest.raises(UnknownError, match="no"):
+        line_to(Server(refusal(403))).join()
     with pytest.raises(ConnectedError):
-        joined(SuperLink(errors={"activate-node": [412]}))
-    monkeypatch.setattr(flower, "CONNECTED", "no such key")
-    with pytest.raises(UnknownError):
-        joined(SuperLink(errors={"activate-node": [412]}))
+        line_to(Server(refusal(409))).join()
+    with pytest.raises(DeployError):
+        line_to(Server(refusal(401), refusal(401), refusal(401), refusal(401))).join()
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"x", pack_task({}, b""), pack_task({**TASK, "blob": ""}, b"\x05\0\0\0{}")]
+)
+def test_a_server_that_speaks_another_language(content):
+    """The node ends and says so: what it cannot read now, it cannot read later."""
+    answer = httpx.Response(200, content=content, headers={"content-type": PACKET})
+    with pytest.raises(DeployError, match="cannot be read"):
+        next(answering(line_to(Server(answer)), lambda kind, packet: SENT))
+
+
+def test_words_of_a_server_cannot_command_a_terminal():
+    said = {"error": "\x1b]0;owned\x07no", "next": "\x1b[8mhidden", "now": time.time()}
+    with pytest.raises(UnknownError) as error:
+        line_to(Server(httpx.Response(403, json=said))).join()
+    assert "\x1b" not in error.value.message + (error.value.hint or "")
 
 
 def test_the_words_of_an_error_stay_on_the_node():
-    reply = reply_to(sent(), lambda kind, packet: None)
-    assert reply.error.reason == "the node could not answer; its log says why"
-    assert not reply.has_content()
+    server = Server(given())
+    next(answering(line_to(server), lambda kind, packet: None))
+    answer = from_bytes(server.asked[1].content)
+    assert (answer.fields["declined"], answer.arrays) == (FAILED, {})
 
 
 def test_the_process_that_answers(tmp_path, monkeypatch):
@@ -218,14 +161,15 @@ def test_the_process_that_answers(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
     worker = Worker(tmp_path, "misbehaving:failing_answers", idle=0.2)
     try:
-        first = worker.answer("enrol", PACKET)
+        first = worker.answer("enrol", SENT)
+        assert first is not None
         assert first.arrays["rows"].tolist() == [0, 1, 2]
         worker.rest()
-        assert worker.answer("fail", PACKET) is None
+        assert worker.answer("fail", SENT) is None
         assert "/home/anna" in worker.log.read_text()
-        assert worker.answer("enrol", PACKET).fields["pid"] == first.fields["pid"]
-        assert worker.answer("end", PACKET) is None
-        again = worker.answer("enrol", PACKET).fields["pid"]
+        assert worker.answer("enrol", SENT).fields["pid"] == first.fields["pid"]
+        assert worker.answer("end", SENT) is None
+        again = worker.answer("enrol", SENT).fields["pid"]
         assert again != first.fields["pid"]
         time.sleep(0.3)
         worker.rest()
@@ -236,12 +180,13 @@ def test_the_process_that_answers(tmp_path, monkeypatch):
 
 
 def test_waiting_for_a_server_that_is_not_there_yet(monkeypatch):
-    monkeypatch.setattr(serving, "_LOOK", 0.01)
+    monkeypatch.setattr(node_process, "_LOOK", 0.01)
     said: list[str] = []
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and nobody listens
         address = Address("127.0.0.1", taken.getsockname()[1])
-        waiting = threading.Thread(target=serving.wait_for_server, args=(address, said.append), daemon=True)
+        wait: Callable[..., None] = node_process.wait_for_server
+        waiting = threading.Thread(target=wait, args=(address, said.append), daemon=True)
         waiting.start()
         time.sleep(0.2)
         assert waiting.is_alive()
@@ -258,7 +203,7 @@ def test_a_wrong_server_ends_the_wait(monkeypatch):
 
     monkeypatch.setattr(reachability, "check", check)
     with pytest.raises(DeployError, match="certificate"):
-        serving.wait_for_server(ADDRESS, print)
+        node_process.wait_for_server(ADDRESS, print)
 
 
 def process(said: str = "", is_running: bool = True) -> Any:
@@ -266,24 +211,23 @@ def process(said: str = "", is_running: bool = True) -> Any:
 
 
 def test_a_node_that_takes_too_long_or_has_ended(monkeypatch):
-    supernode._wait(process("node 7 takes part"), ADDRESS)
-    monkeypatch.setattr(supernode, "_JOIN", 0.1)
+    node_process._wait(process("node 7 takes part"), ADDRESS)
+    monkeypatch.setattr(node_process, "_JOIN", 0.1)
     with pytest.raises(DeployError, match=r"has not joined the server at .* within 0 s"):
-        supernode._wait(process(), ADDRESS)
+        node_process._wait(process(), ADDRESS)
     ended = "…\n" + json.dumps({"error": "the server does not know the key", "next": "register it"})
     with pytest.raises(DeployError, match="does not know the key") as error:
-        supernode._wait(process(ended, is_running=False), ADDRESS)
+        node_process._wait(process(ended, is_running=False), ADDRESS)
     assert error.value.hint == "register it"
     with pytest.raises(DeployError, match="the node has stopped"):
-        supernode._wait(process("?", is_running=False), ADDRESS)
+        node_process._wait(process("?", is_running=False), ADDRESS)
 
 
 def test_what_a_node_loads(tmp_path):
-    """What talks to the server is there all the time, so it has neither torch nor Flower's server."""
-    code = "import sys, solera.deploy.operate.serving; print(*sorted(sys.modules))"
-    command = ["python", "-c", code]
-    loaded = Process(command, environment(), tmp_path / "log")
+    """What talks to the server is there all the time, so it has neither torch nor a server's libraries."""
+    code = "import sys, solera.deploy.operate.node_process; print(*sorted(sys.modules))"
+    loaded = Process([sys.executable, "-c", code], environment(), tmp_path / "log")
     loaded._popen.wait(60)
     names = set(loaded.said().split())
-    assert "flwr" in names
-    assert not {"torch", "uvicorn", "sqlalchemy", "polars", "ray"} & names
+    assert "httpx" in names
+    assert not {"torch", "uvicorn", "sqlalchemy", "alembic", "polars", "flwr", "ray"} & names

@@ -13,14 +13,15 @@ from pathlib import Path
 
 import pytest
 import yaml
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import generate_latest
 
-from solera.deploy.operate.control import Nodes
-from solera.deploy.operate.metrics import Exporter, FolderCollector, serving
+from solera.deploy.common.authority import make_keys
+from solera.deploy.operate.metrics import Exporter, serving
 from solera.deploy.operate.processes import Process, free_port
 from solera.deploy.server.gate import Tally
 from solera.deploy.server.serving import Serving
 from solera.deploy.server.versions import Versions
+from solera.deploy.web.store import Nodes
 
 MONITORING = Path(__file__).parents[2] / "packaging" / "monitoring"
 ALERTS, DASHBOARD = MONITORING / "alerts.yml", MONITORING / "dashboard.json"
@@ -70,11 +71,16 @@ def served(local) -> Path:
 
 def exposed(path: Path) -> set[str]:
     """The names of all samples."""
-    registry = CollectorRegistry()
-    registry.register(FolderCollector(path))
-    text = generate_latest(registry).decode()
-    found = {re.split(r"[{ ]", line)[0] for line in text.splitlines() if line and not line.startswith("#")}
-    return found | {"solera_nodes"}
+    exporter = Exporter(path, certificate_in(path))
+    exporter.tell(Nodes(registered=4, online=3))
+    text = generate_latest(exporter.registry).decode()
+    return {re.split(r"[{ ]", line)[0] for line in text.splitlines() if line and not line.startswith("#")}
+
+
+def certificate_in(path: Path) -> Path:
+    """A server's certificate, valid for a year."""
+    make_keys(path / "keys", 0)
+    return path / "keys" / "server.pem"
 
 
 def test_alerts_and_dashboard_name_metrics_that_exist(served):
@@ -135,8 +141,10 @@ def test_the_alert_rules_are_valid_and_fire(tmp_path):
     rejected = 'solera_rejected_total{job="solera",instance="a",reason="shapes"}'
     replies = 'solera_replies_total{job="solera",instance="a"}'
     due = 'solera_next_due_timestamp_seconds{job="solera",instance="a"}'
+    expires = 'solera_certificate_expires_timestamp_seconds{job="solera",instance="a"}'
     bad = {
         "SoleraServerDown": {'up{job="solera",instance="a"}': "0x200"},
+        "SoleraCertificateExpires": {expires: "100000x200"},  # of 190 minutes after the beginning
         "SoleraLoopSilent": {beat: "0x200", state.format("waiting"): "1x200"},
         "SoleraNotServed": {state.format("stopped"): "1x200"},
         "SoleraTooFewNodes": {
@@ -158,6 +166,7 @@ def test_the_alert_rules_are_valid_and_fire(tmp_path):
     }
     good = {
         'up{job="solera",instance="a"}': "1x200",
+        expires: "2000000x200",
         beat: "0+60x200",
         state.format("waiting"): "1x200",
         state.format("stopped"): "0x200",
@@ -213,7 +222,7 @@ def test_a_real_prometheus_answers_every_query(served, tmp_path):
         ],
     }
     (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(config))
-    with serving(served, exporter_port) as exporter:
+    with serving(served, exporter_port, certificate=certificate_in(served)) as exporter:
         exporter.tell(Nodes(registered=4, online=3))
         command = ["prometheus", f"--config.file={tmp_path}/prometheus.yml"]
         command += [f"--storage.tsdb.path={tmp_path}/data", f"--web.listen-address=127.0.0.1:{port}"]

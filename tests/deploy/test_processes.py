@@ -11,6 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from commands import below, environment, is_running
+from solera.core.errors import ConfigError
+from solera.deploy.operate.processes import Process
+
 PARENT = """
 import os, sys, time
 from pathlib import Path
@@ -46,3 +50,30 @@ def test_a_program_does_not_outlive_the_one_that_started_it(tmp_path, how):
     while runs(child) and time.monotonic() < until:
         time.sleep(0.05)
     assert not runs(child)
+
+
+@pytest.mark.parametrize(
+    ("more", "ending"), [("start_new_session=True", "time.sleep(60)"), ("", "sys.exit()")]
+)
+def test_a_process_ends_with_children_that_left_its_session_and_with_orphans(tmp_path, more, ending):
+    child = "import time; time.sleep(60)"
+    code = (
+        f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {child!r}], {more}); {ending}"
+    )
+    process = Process([sys.executable, "-c", code], environment(), tmp_path / "log")
+    until = time.monotonic() + 40
+    while not (children := below(process.pid)) and time.monotonic() < until:
+        time.sleep(0.02)
+    if "exit" in ending:
+        while process.is_running and time.monotonic() < until:
+            time.sleep(0.02)
+    assert len(children) == 1
+    process.stop()
+    assert not process.is_running
+    assert not is_running(children[0])
+
+
+def test_no_program_no_traceback(tmp_path):
+    with pytest.raises(ConfigError, match="is not installed") as error:
+        Process(["no-such-program"], {"PATH": ""}, tmp_path / "log")
+    assert "solera[deploy]" in error.value.hint

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import os
-import signal
-import threading
-import time
-from contextlib import suppress
 
 import pytest
 from real import RealFederation, people
 
-from commands import below, environment
-from solera.core.errors import DeployError
+from commands import environment
 from solera.deploy.common.authority import make_keys
 from solera.deploy.server.folder import FederationFolder
 from solera.device.device import Device
@@ -92,7 +87,7 @@ def test_nodes_that_answer_wrongly_or_not_at_all(federation):
     for number, (fault, reasons) in faults.items():
         assert made.reasons(number) == reasons, fault
     full = [e for e in made.events if e.get("node") == made.nodes[7].node_id and e["event"] == "rejected"]
-    assert "full" in full[0]["message"] or "I/O" in full[0]["message"]
+    assert "could not answer, nor record that it did not" in full[0]["message"]  # its log says why
 
 
 @pytest.mark.slow
@@ -106,36 +101,9 @@ def test_a_node_killed_in_mid_round_and_one_that_is_late(federation):
     assert made.history[0]["clients"] == 5
     assert made.history[0]["rejected"] == {"no-reply": 2}
     assert "late" in made.reasons(3)
-    assert "no-reply" in made.reasons(2)  # and later, when Flower has noticed, "failed"
+    assert "no-reply" in made.reasons(2)
 
     made.start_node(2)  # again
     FederationFolder.prepare(made.folder, None, {"rounds": 3, "min_nodes": 3, "deadline": 90.0}, resume=True)
     made.run()
     assert (made.history[-1]["round"], made.history[-1]["clients"]) == (3, 15)
-
-
-@pytest.mark.slow
-def test_a_server_killed_in_mid_round_resumes_to_the_same_end(federation):
-    made = federation("fedem", [5, 5, 5])
-    made.fault(3, "slow 5")  # the round waits for it when the others have answered
-    made.start()
-    made.prepare(rounds=3, min_nodes=3)
-
-    def kill() -> None:
-        while not any(event["event"] == "taken" and event["round"] == 2 for event in made.events):
-            time.sleep(0.1)
-        process = made.server_process
-        for pid in [*below(process.pid), process.pid]:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-
-    killer = threading.Thread(target=kill)
-    killer.start()
-    with pytest.raises(DeployError):
-        made.run()
-    killer.join()
-    assert len(made.history) == 1
-    made.start_server()
-    made.run()
-    assert [entry["round"] for entry in made.history] == [1, 2, 3]
-    assert made.difference_from_simulation(3) < 1e-5

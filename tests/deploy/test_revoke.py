@@ -22,7 +22,7 @@ def test_a_revoked_node_is_turned_away_also_after_a_restart(
     server = ("server", "start", tmp_path / "f", "--keys", keys, "--port", port)
     first = start(*server, until="0 of 2 nodes are online")
     lost = keys / "nodes" / "node-2"
-    access = ("--superlink", f"127.0.0.1:{port}", "--ca", keys / "ca.pem", "--key", lost)
+    access = ("--server", f"127.0.0.1:{port}", "--ca", keys / "ca.pem", "--key", lost)
     node = start("node", "start", tmp_path / "d", *access, until="takes part")
     assert solera("server", "revoke", tmp_path / "f", f"{lost}.pub").stdout.strip().endswith("revoked")
     wait_for(first, "0 of 1 nodes are online")

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from solera.deploy.common import flower
-from solera.deploy.common.flower import Address
+from solera.deploy.common.address import Address
 from solera.deploy.common.private_files import close, is_open, private_files, private_folder
-from solera.deploy.operate import superlink
-from solera.deploy.operate.processes import Process
+from solera.deploy.operate import server
+from solera.deploy.operate.processes import Process, free_port
 
 
 @pytest.fixture(autouse=True)
@@ -63,13 +62,14 @@ def test_a_program_and_its_log(tmp_path):
 
 def test_a_federation_of_a_former_version_is_closed(tmp_path, keys):
     folder = tmp_path / "films"
-    (folder / "flower").mkdir(parents=True)
+    (folder / "network").mkdir(parents=True)
     (folder / "checkpoint-3").mkdir()
-    ours = ("flower/state.db", "events.jsonl", "settings.json", "checkpoint-3/shared.safetensors")
+    ours = ("network/old.log", "events.jsonl", "settings.json", "checkpoint-3/shared.safetensors")
     for name in (*ours, "notes.txt"):
         (folder / name).write_text("x")
-    superlink.commands(folder, Address("127.0.0.1", 8000, keys / "ca.pem"), keys)
+    with server.running(folder, Address("127.0.0.1", free_port(), keys / "ca.pem"), keys):
+        pass
     assert {mode(folder / name) for name in ours} == {"0o600"}
-    assert {mode(path) for path in flower.home_of(folder).iterdir()} == {"0o600"}
-    assert mode(folder / "checkpoint-3") == mode(folder / "flower") == "0o700"
+    assert {mode(path) for path in (folder / "network").iterdir() if path.is_file()} == {"0o600"}
+    assert mode(folder / "checkpoint-3") == mode(folder / "network") == "0o700"
     assert mode(folder / "notes.txt") == "0o666"  # not ours

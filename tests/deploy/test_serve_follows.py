@@ -1,77 +1,58 @@
-"""What the command of a served federation makes of a server that is slow, gone, or silent at the end."""
+"""What the command of a served federation makes of a database that is away, and of a full disk."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-import httpx
 import pytest
-from flwr.proto.control_pb2 import ListRunsResponse, StartRunResponse, StreamLogsResponse
-from flwr.supercore.control import ControlHttpClient
 
-from solera.deploy.common import flower
-from solera.deploy.common.credential import write_token
-from solera.deploy.common.flower import Address
-from solera.deploy.operate import reachability, serve
-from solera.deploy.server import serving
+from solera.core.errors import DeployError
+from solera.deploy.operate import serve
+from solera.deploy.server.plan import ServePlan
 from solera.deploy.server.serving import Serving
 
-ASKED = httpx.Request("POST", "http://h")
-SLOW = httpx.ReadTimeout("timed out", request=ASKED)
-BUSY = httpx.HTTPStatusError("503", request=ASKED, response=httpx.Response(503, request=ASKED))
-RESET = httpx.RemoteProtocolError("disconnected", request=ASKED)
-GONE = httpx.ConnectError("refused", request=ASKED)
-UNKNOWN = httpx.HTTPStatusError("404", request=ASKED, response=httpx.Response(404, request=ASKED))
+AWAY = DeployError("the database does not answer", "check --database")
+FULL = OSError(28, "No space left on device")
 
 
-class Server:
-    """Answers to questions about a run, in order: an error, or a status; the last one repeats for ever."""
+class Database:
+    """Connected to in the given order: an error, or a network."""
 
-    def __init__(self, *answers: Any, stop: Exception | None = None) -> None:
-        self.answers, self.stop = list(answers), stop
-        self.started = 0
-        self.stopped: list[int] = []
+    def __init__(self, *answers: Exception | None) -> None:
+        self.left = list(answers)
 
-    def StartRun(self, _: Any) -> StartRunResponse:  # noqa: N802 - Flower's name
-        self.started += 1
-        return StartRunResponse(run_id=self.started)
-
-    def ListRuns(self, request: Any) -> ListRunsResponse:  # noqa: N802 - Flower's name
-        found = ListRunsResponse()
-        if not request.HasField("run_id"):  # of all runs; only the last one may be under way
-            if self.started:
-                found.run_dict[self.started].status.status = "running"
-            return found
-        answer = self.answers.pop(0)
-        if isinstance(answer, BaseException):
+    def __call__(self, folder: Any) -> Database:
+        if answer := self.left.pop(0):
             raise answer
-        found.run_dict[request.run_id].status.status = answer
-        found.run_dict[request.run_id].status.sub_status = "failed" if answer == "finished" else ""
-        return found
+        return self
 
-    def StopRun(self, request: Any) -> None:  # noqa: N802 - Flower's name
-        if self.stop:
-            raise self.stop
-        self.stopped.append(request.run_id)
-
-    def StreamLogs(self, _: Any) -> list[StreamLogsResponse]:  # noqa: N802 - Flower's name
-        return []
-
-    def close(self) -> None:
-        pass
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        yield
 
 
 @pytest.fixture
 def served(tmp_path, monkeypatch):
-    """Serves until the server's answers are a Ctrl-C; returns what was told."""
-    home = flower.home_of(tmp_path)
-    flower.write_address(home, Address("127.0.0.1", 1))
-    write_token(home, "127.0.0.1:1", new=True)
-    monkeypatch.setattr(reachability, "check", lambda address: None)
+    """Serves until a look at what is due is a Ctrl-C; returns what was told."""
+    plan = ServePlan.model_construct(bundle=tmp_path / "x.bundle")
+    monkeypatch.setattr(ServePlan, "model_validate_json", lambda text: plan)
+    (tmp_path / "serve.json").write_text("{}")
     monkeypatch.setattr("solera.deploy.operate.serve.time.sleep", lambda seconds: None)
 
-    def until_interrupted(server: Server) -> list[str]:
-        monkeypatch.setattr(ControlHttpClient, "from_server_address", lambda **_: server)
+    def until_interrupted(database: Database, *looks: BaseException | None) -> list[str]:
+        left = [*looks, KeyboardInterrupt()]
+
+        class Loop:
+            def __init__(self, *_: Any) -> None: ...
+
+            def step(self) -> None:
+                if error := left.pop(0):
+                    raise error
+
+        monkeypatch.setattr(serve, "WebNetwork", database)
+        monkeypatch.setattr(serve, "ServeLoop", Loop)
         told: list[dict[str, Any]] = []
         with pytest.raises(KeyboardInterrupt):
             serve.serve(tmp_path, told.append)
@@ -80,32 +61,27 @@ def served(tmp_path, monkeypatch):
     return until_interrupted
 
 
-def test_a_run_goes_on_while_the_server_is_too_busy_to_answer(served):
-    server = Server("running", SLOW, BUSY, RESET, "running", SLOW, "running", KeyboardInterrupt())
-    assert served(server) == ["serving", "silence", "silence"]
-    assert server.started == 1
-    assert server.stopped == [1]  # by the Ctrl-C
+def test_looks_again_and_again(served):
+    assert served(Database(None), None, None, None) == ["serving"]
 
 
-@pytest.mark.parametrize("answer", [GONE, UNKNOWN, "finished"])
-def test_a_run_that_is_gone_is_started_again(served, answer):
-    server = Server("running", answer, KeyboardInterrupt())
-    assert served(server) == ["serving", "away", "serving"]
-    assert server.started == 2
+@pytest.mark.parametrize("error", [AWAY, FULL])
+def test_what_passes_is_waited_for(served, error):
+    """When it connects, and in the middle of its work."""
+    assert served(Database(error, error, None)) == ["away", "away", "serving"]
+    assert served(Database(None, None), None, error) == ["serving", "away", "serving"]
 
 
-@pytest.mark.parametrize("stop", [SLOW, GONE, BUSY])
-def test_a_silent_server_does_not_keep_the_command_from_ending(served, stop):
-    assert served(Server("running", KeyboardInterrupt(), stop=stop)) == ["serving"]
+def test_what_does_not_pass_ends_the_command(served):
+    with pytest.raises(ZeroDivisionError):
+        served(Database(ZeroDivisionError()))
 
 
-def test_a_full_disk_is_waited_for_and_does_not_keep_the_command_from_ending(served, tmp_path, monkeypatch):
+def test_a_full_disk_does_not_keep_the_command_from_ending(served, tmp_path, monkeypatch):
     Serving(born=0.0).write(tmp_path)
 
     def full(*_: Any) -> None:
-        raise OSError(28, "No space left on device")
+        raise FULL
 
-    for module in (serve, serving):
-        monkeypatch.setattr(module, "write_atomically", full)
-    server = Server("running", "finished", KeyboardInterrupt())
-    assert served(server) == ["serving", "away", "serving"]
+    monkeypatch.setattr("solera.deploy.server.serving.write_atomically", full)
+    assert served(Database(None)) == ["serving"]

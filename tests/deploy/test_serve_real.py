@@ -1,4 +1,4 @@
-"""A served federation of real processes: schedule, evaluation, a killed server app, a clean stop."""
+"""A served federation of real processes: schedule, evaluation, a killed command, a clean stop."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import pytest
 from real import three_nodes
 
 from commands import environment, solera
-from solera.deploy.operate.serve import SERVE_APP
 from solera.deploy.server.serving import Serving
 from solera.deploy.server.versions import Versions
 
@@ -45,20 +44,24 @@ def wait_until(what, seconds: float = 240) -> None:
 
 def test_a_served_federation(tmp_path, key, monkeypatch):
     (tmp_path / "serve.toml").write_text(SETTINGS)
-    assert SERVE_APP.startswith("solera.")
     with three_nodes(tmp_path, key, monkeypatch, masked=False) as real:
         command = [sys.executable, "-m", "solera", "federation", "serve", str(real.folder), "--json"]
         command += ["--settings", str(tmp_path / "serve.toml")]
         began = time.monotonic()
         log = tmp_path / "serve.log"
-        with log.open("w") as file:
-            process = subprocess.Popen(command, stdout=file, stderr=file, env=environment())
+
+        def begin() -> subprocess.Popen[bytes]:
+            with log.open("a") as file:
+                return subprocess.Popen(command, stdout=file, stderr=file, env=environment())
+
+        process = begin()
         try:
             wait_until(lambda: len(real.history) >= 2)
             assert process.poll() is None
             first = time.monotonic() - began
-            _kill_app()
-            done = len(real.history)
+            process.kill()
+            process.wait()
+            process, done = begin(), len(real.history)
             wait_until(lambda: len(real.history) >= done + 2)
             process.send_signal(signal.SIGTERM)
             process.wait(timeout=60)
@@ -91,27 +94,13 @@ def test_a_served_federation(tmp_path, key, monkeypatch):
         assert "the federation is not being served" in found["problems"]
 
 
-def _kill_app() -> None:
-    """Kill the app of the server's run as a crash would; only the one that this test started."""
-    import psutil
-
-    mine = psutil.Process().children(recursive=True)
-    for each in mine:
-        try:
-            line = " ".join(each.cmdline())
-        except psutil.NoSuchProcess:
-            continue
-        if "flwr-serverapp" in line and "--token-file" in line:
-            each.kill()
-            return
-    raise AssertionError("the server's app does not run")
-
-
 def _ids_agree(real) -> None:
     """Each round's id is in the journals of the server and in the log of every node that took part."""
     ids = {line["round_id"] for line in real.history}
     assert len(ids) == len(real.history)
     for device in real.devices:
-        lines = [json.loads(line) for line in Path(device / "flower" / "worker.log").read_text().splitlines()]
+        lines = [
+            json.loads(line) for line in Path(device / "network" / "worker.log").read_text().splitlines()
+        ]
         answered = {line.get("round_id") for line in lines if line["message"] == "answered"}
         assert ids <= answered

@@ -17,7 +17,7 @@ from starlette.testclient import TestClient
 from commands import is_running
 from solera.core.errors import DeployError
 from solera.deploy.node.accepted import accepted
-from solera.deploy.operate import reachability, supernode
+from solera.deploy.operate import node_process, reachability
 from solera.deploy.operate.inviting import invitation
 from solera.deploy.operate.processes import Process, free_port
 from solera.device.device import Device
@@ -208,7 +208,7 @@ def test_a_long_list_of_nodes_is_taken_and_more_is_not(page):
 
 
 def test_without_the_extra_the_page_says_what_installs_it(folder, link, monkeypatch):
-    monkeypatch.setitem(sys.modules, "flwr", None)
+    monkeypatch.setitem(sys.modules, "stamina", None)
     headers = {"Authorization": f"Bearer {SECRET}"}
     with TestClient(service(folder, "me", SECRET, HOST), f"http://{HOST}", headers=headers) as client:
         found = client.get("/page/part").json()
@@ -224,11 +224,11 @@ def test_without_the_extra_the_page_says_what_installs_it(folder, link, monkeypa
 
 
 def test_a_device_has_one_node(folder, monkeypatch):
-    monkeypatch.setattr(supernode, "_LEAVING", 0.0)
+    monkeypatch.setattr(node_process, "_LEAVING", 0.0)
     with (
-        supernode.alone(folder),
+        node_process.alone(folder),
         pytest.raises(DeployError, match="another program runs the node"),
-        supernode.alone(folder),
+        node_process.alone(folder),
     ):
         pass
 

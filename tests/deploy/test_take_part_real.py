@@ -20,7 +20,7 @@ from commands import below, environment
 from open_service import opened
 from solera.deploy.common.authority import make_keys
 from solera.deploy.node.accepted import accepted
-from solera.deploy.operate import superlink
+from solera.deploy.operate import server as serving
 from solera.deploy.operate.inviting import invitation
 from solera.device.device import Device
 from solera.device.ledger import Ledger
@@ -77,7 +77,7 @@ def test_a_person_takes_part_from_the_page(tmp_path, key, monkeypatch):
         server = str(federation.address)
         path.write_text(invitation(keys, "node-3", server, "films", Agreement()).link())
         federation.start_server()
-        watching = superlink.watch(federation.server_process, federation.control, federation.folder, keys)
+        watching = serving.watch(federation.server)
         threading.Thread(target=partial(deque, watching, maxlen=0), daemon=True).start()
         federation.start_node(1)
         federation.start_node(2)

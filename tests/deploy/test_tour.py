@@ -38,6 +38,6 @@ def test_the_tour_from_key_to_leaving(
         said[line] = solera_in(tmp_path, command, timeout=400)
     (rounds,) = (text for line, text in said.items() if line.startswith("solera federation run"))
     assert "2 rounds are done · 4 clients on 3 nodes" in rounds
-    assert "For anna" in said["solera device recommend home-1 --user anna -k 3 --why"]
+    assert "For anna" in said["solera device recommend home-1 --user anna -k 3"]
     assert "0 uploads that the server could read" in said["solera device outbox home-1"]
     assert "anna" in said["solera device status home-1"]

@@ -16,7 +16,7 @@ from command_lines import check_command
 from solera import __version__
 
 CHART = Path(__file__).parents[2] / "packaging" / "helm" / "solera"
-NODE = ["--set", "node.enabled=true", "--set", "node.superlink=films.example.org:8000"]
+NODE = ["--set", "node.enabled=true", "--set", "node.server=films.example.org:8000"]
 
 needs_helm = pytest.mark.skipif(shutil.which("helm") is None, reason="needs helm")
 
@@ -37,10 +37,11 @@ def test_the_values_fit_their_schema():
     ("part", "key", "value"),
     [
         ("node", "enabled", True),  # without an address of the server
-        ("node", "superlink", "https://films.example.org"),
+        ("node", "server", "https://films.example.org"),
         ("server", "service", "Loadbalancer"),
         ("server", "nodes", ["../ca.key"]),
         ("server", "replicas", 2),
+        ("server", "workers", 2),  # without PostgreSQL
         ("serve", "settings", ""),
     ],
 )
@@ -69,7 +70,7 @@ def rendered(*options: str) -> dict[tuple[str, str], dict[str, Any]]:
 def test_helm_takes_the_chart():
     done = helm("lint", "--strict", str(CHART))
     assert done.returncode == 0, done.stdout
-    assert "superlink" in helm("lint", "--strict", str(CHART), "--set", "node.enabled=true").stdout
+    assert "server" in helm("lint", "--strict", str(CHART), "--set", "node.enabled=true").stdout
 
 
 @needs_helm
@@ -107,8 +108,12 @@ def test_pods_call_commands_and_mount_volumes_that_exist():
 
 
 @needs_helm
-def test_a_public_service_keeps_the_addresses_of_nodes():
-    """The server limits what one address may use: behind a shared one, nodes would share the limits."""
-    public = rendered("--set", "server.service=LoadBalancer")["Service", "films-server"]["spec"]
-    assert public["externalTrafficPolicy"] == "Local"
-    assert "externalTrafficPolicy" not in rendered()["Service", "films-server"]["spec"]
+def test_a_database_is_named_by_its_secret():
+    def variables(*options: str) -> list[dict[str, Any]]:
+        pod = rendered(*options)["Deployment", "films-server"]["spec"]["template"]["spec"]
+        return pod["containers"][0].get("env", [])
+
+    [given] = variables("--set", "server.database=pg", "--set", "server.workers=2")
+    assert given["name"] == "SOLERA_DATABASE"
+    assert given["valueFrom"] == {"secretKeyRef": {"name": "pg", "key": "url"}}
+    assert variables() == []

@@ -3,18 +3,35 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
+import ssl
 import subprocess
+import sys
+import time
+from contextlib import ExitStack
 from pathlib import Path
+from urllib.request import urlopen
 
 import jsonschema
 import pytest
 import yaml
 from command_lines import check_command
+from containers import wait_until
+from engines import postgres
 
+from commands import environment
 from programs import program
+from solera.core.errors import DeployError
+from solera.deploy.common.address import Address
+from solera.deploy.common.authority import make_keys
+from solera.deploy.operate import reachability
+from solera.deploy.operate.processes import Process, free_port
+from solera.deploy.operate.status import nodes_of
+from solera.deploy.web.blobs import Blobs
+from solera.deploy.web.store import Nodes
 
 PACKAGING = Path(__file__).parents[2] / "packaging"
 # schema/compose-spec.json of github.com/compose-spec/compose-spec, commit 170098ba, Apache-2.0
@@ -69,12 +86,12 @@ def test_the_compose_file_calls_commands_and_names_files_that_exist():
     for service in services.values():
         if service["image"] == "solera" and "entrypoint" not in service:
             check_command(list(service["command"]))
-        network = service.get("network_mode", "service:network").removeprefix("service:")
-        assert {network, *service.get("depends_on", ())} <= services.keys()
+        network = service.get("network_mode", "none").removeprefix("service:")
+        assert {network, *service.get("depends_on", ())} - {"none"} <= services.keys()
         for volume in service.get("volumes", ()):
             source = volume.split(":")[0]
             if source.startswith("./"):
-                assert (PACKAGING / source).is_file(), source
+                assert (PACKAGING / source).exists(), source
             elif not source.startswith("../"):
                 assert source in found["volumes"], source
 
@@ -85,7 +102,7 @@ def test_prometheus_takes_its_settings_and_rules():
     command = ["promtool", "check", "config", str(config)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
-    assert "11 rules found" in done.stdout
+    assert "12 rules found" in done.stdout
 
 
 @pytest.fixture
@@ -102,7 +119,9 @@ def test_containers_get_the_keys_that_they_need(services):
     server = {f"../keys/{name}" for name in ("ca.pem", "server.pem", "server.key")}
     assert mounted == {
         "network": set(),
-        "server": {*server, "../nodes", "../settings"},
+        "database": set(),
+        "server": {*server, "../nodes"},
+        "nginx": server - {"../keys/ca.pem"},
         "serve": {"../keys/ca.pem", "../settings"},
         "prometheus": set(),
     }
@@ -110,6 +129,79 @@ def test_containers_get_the_keys_that_they_need(services):
     writable = [volume for volume in volumes if volume.startswith(".") and not volume.endswith(":ro")]
     assert writable == ["../nodes:/keys/nodes"]  # the server adds the keys of invited households
     assert "cp keys/nodes/*.pub nodes/" in (PACKAGING / "compose.yaml").read_text()
+
+
+def test_the_database_can_be_reached_by_its_socket_alone(services):
+    database = services["database"]
+    assert database["network_mode"] == "none"
+    assert "listen_addresses=" in database["command"]
+    with_socket = {
+        n for n, s in services.items() if "database-socket:/run/postgresql" in s.get("volumes", ())
+    }
+    assert with_socket == {"database", "server", "serve"}
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("real")
+def test_what_the_compose_file_starts_finds_each_other(tmp_path, services):
+    """The same commands and files with other paths, and PostgreSQL and nginx of this machine."""
+    port, socket, folder = free_port(), tmp_path / "run" / "server.sock", tmp_path / "data" / "films"
+    keys = tmp_path / "keys"
+    make_keys(keys, 1)
+    for each in ("run", "data", "nginx"):
+        (tmp_path / each).mkdir()
+    with ExitStack() as stack:
+        database = stack.enter_context(postgres())
+        url = services["server"]["environment"]["SOLERA_DATABASE"]
+        assert url == "postgresql://solera@/solera?host=/run/postgresql"
+        url = f"postgresql://solera@/postgres?host={database.root}&port={database.port}"
+        command = [sys.executable, "-m", "solera", *services["server"]["command"], "--port", str(port)]
+        places = (("/data", tmp_path / "data"), ("/keys", keys), ("/run/solera", tmp_path / "run"))
+        for inside, here in places:
+            command = [re.sub(rf"^{inside}(?=/|$)", str(here), word) for word in command]
+        command[command.index("9464")] = str(free_port())
+        variables = {**environment(), "SOLERA_DATABASE": url}
+        server = Process(command, variables, tmp_path / "server.log")
+        stack.callback(server.stop)
+        while "nodes are online" not in server.said():
+            assert server.is_running, server.said()
+            time.sleep(0.1)
+
+        # and nginx, by the whole of its settings
+        for name in ("nginx.conf", "solera.conf", "solera_proxy.conf"):
+            text = (PACKAGING / "nginx" / name).read_text()
+            for inside, here in (
+                ("/tmp/", f"{tmp_path}/nginx/"),
+                ("/run/solera/", f"{tmp_path}/run/"),
+                ("/etc/solera/keys", str(keys)),
+                ("/var/lib/solera", f"{tmp_path}/data"),
+                ("listen 8000", f"listen 127.0.0.1:{port}"),
+                ("listen [::]:8000 ssl;", ""),
+            ):
+                text = text.replace(inside, here)
+            (tmp_path / "nginx" / name).write_text(("user root;\n" if name == "nginx.conf" else "") + text)
+        assert socket.is_socket()
+        words = [
+            each.replace("/etc/nginx/solera", f"{tmp_path}/nginx") for each in services["nginx"]["entrypoint"]
+        ]
+        nginx = Process(words, dict(os.environ), tmp_path / "nginx.log")
+        stack.callback(nginx.stop)
+        address = Address("127.0.0.1", port, keys / "ca.pem")
+        wait_until(lambda: answers(address), 20)
+        assert nodes_of(folder) == Nodes(registered=1, online=0)  # as `status` in the coordinator's container
+        name = Blobs(folder).put(b"a model")
+        context = ssl.create_default_context(cafile=keys / "ca.pem")
+        with urlopen(f"{address.url}/v1/blob/{name}", context=context) as answer:
+            assert answer.read() == b"a model"
+            assert answer.headers["server"].startswith("nginx")
+
+
+def answers(address: Address) -> bool:
+    try:
+        reachability.check(address)
+    except DeployError:
+        return False
+    return True
 
 
 def test_containers_have_no_rights(services):

@@ -22,7 +22,7 @@ def requirements() -> str:
     """The content of the file."""
     lock = (ROOT / "uv.lock").read_text(encoding="utf-8")
     command = ["uv", "export", "--frozen", "--quiet", "--no-header", "--no-annotate", "--no-emit-project"]
-    command += ["--extra", "deploy"]
+    command += ["--extra", "deploy", "--extra", "postgres"]
     command += [word for name in re.findall(_LEFT_OUT, lock, re.M) for word in ("--no-emit-package", name)]
     return _HEADER + subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout
 

@@ -43,9 +43,7 @@ class _Commands(Pluggable):
         "federation": Place("solera.cli.federation:app", DEVICES),
         "server": Place("solera.cli.server:app", DEVICES),
         "node": Place("solera.cli.node:app", DEVICES),
-        "edge": Place("solera.cli.edge:app", DEVICES),
         "bench": Place("solera.cli.bench:app", MEASURE),
-        "fleet": Place("solera.cli.fleet:fleet", MEASURE),
         "doctor": Place("solera.cli.doctor:doctor", MEASURE),
     }
 

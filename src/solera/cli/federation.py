@@ -16,7 +16,7 @@ from solera.cli.serve import backup, restore, rollback, serve, status
 if TYPE_CHECKING:
     from solera.deploy.server.folder import FederationFolder
 
-app = typer.Typer(help="Train on devices over a network, with Flower.", invoke_without_command=True)
+app = typer.Typer(help="Train on devices over a network.", invoke_without_command=True)
 app.callback()(help_if_alone)
 app.command()(demo)
 for _command in (invite, serve, status, rollback, backup, restore):
@@ -30,9 +30,6 @@ DifferentialPrivacy = Annotated[
         "[,accountant=pld|rdp]; or noise=1.1,delta=1e-5. The server adds the noise; with "
         "mode=distributed and --secure-aggregation every node adds a share of it.",
     ),
-]
-ShowCommands = Annotated[
-    bool, typer.Option("--show-commands", help="Only print the equivalent Flower commands; start nothing.")
 ]
 
 
@@ -186,7 +183,6 @@ def run(
     ] = None,
     dp: DifferentialPrivacy = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted federation.")] = False,
-    show_commands: ShowCommands = False,
     json: Json = False,
 ) -> None:
     """Train on all nodes of a running federation, and wait until training is done.
@@ -204,15 +200,12 @@ def run(
     """
     from solera.deploy.common.private_files import private_files
     from solera.deploy.common.settings import Settings, check_roster
-    from solera.deploy.operate import submit
+    from solera.deploy.operate import run as operate
     from solera.deploy.operate.processes import ended_by_signals
     from solera.deploy.server.folder import FederationFolder
     from solera.device.bundle import Bundle
     from solera.dp.settings import DP
 
-    if show_commands:
-        out.print(submit.command(folder), highlight=False, markup=False, soft_wrap=True)
-        return
     given = {
         "rounds": rounds,
         "min_nodes": nodes,
@@ -232,8 +225,8 @@ def run(
         "combine": combine,
         "dp": None if dp is None else DP.parse(dp),
     }
-    submit.check(folder)
-    known = submit.roster_of(folder, roster) if secure_aggregation else None
+    operate.check(folder)
+    known = operate.roster_of(folder, roster) if secure_aggregation else None
     if known is not None and not resume:
         check_roster(
             len(known.nodes), Settings.model_validate({k: v for k, v in given.items() if v is not None})
@@ -249,7 +242,7 @@ def run(
             federation.keep_roster(known)
         _tell(federation.privacy)
         with open_progress(f"federation {folder}", "round") as update:
-            last = submit.run(
+            last = operate.run(
                 folder,
                 lambda done: update(done["round"], done["rounds"], figures(done)),
                 nodes=federation.identity.settings.min_nodes,
@@ -258,53 +251,6 @@ def run(
         print_json(_done(federation, last))
         return
     out.print(f"{last.get('round', 0)} rounds are done · {figures(last)}", highlight=False)
-
-
-@app.command()
-def simulate(
-    folder: Annotated[Path, typer.Argument(help="Folder with the devices nodes/0, nodes/1, …")],
-    bundle: Annotated[
-        Path, typer.Option(help="The bundle that the devices use: method and catalogue.", metavar="FILE")
-    ],
-    rounds: Annotated[int | None, typer.Option(help="Total number of rounds (20).", min=1)] = None,
-    dp: DifferentialPrivacy = None,
-    json: Json = False,
-) -> None:
-    """Run the same apps in Flower's simulation engine: no server, no keys, no network.
-
-    Example: solera federation simulate films --bundle films.bundle --rounds 5
-    """
-    from solera.core.errors import DeployError
-    from solera.deploy.common.flower import prepare_environment
-    from solera.deploy.common.private_files import private_files
-    from solera.deploy.server.folder import FederationFolder
-    from solera.device.bundle import Bundle
-    from solera.dp.settings import DP
-
-    if not (folder / "nodes" / "0").is_dir():
-        raise DeployError(
-            f"{folder} contains no devices (nodes/0, nodes/1, …)",
-            f"solera device init {folder}/nodes/0 --bundle FILE makes one",
-        )
-    prepare_environment(folder)
-    from solera.deploy.operate.simulated import MANY
-    from solera.deploy.operate.simulated import simulate as run_simulation
-
-    given: dict[str, Any] = {
-        "min_nodes": 1,
-        "users_per_node": MANY,
-        "dp": None if dp is None else DP.parse(dp),
-    }
-    given |= {} if rounds is None else {"rounds": rounds}
-    with private_files():
-        federation = FederationFolder.prepare(folder, Bundle.open(bundle), given, resume=False)
-        _tell(federation.privacy)
-        run_simulation(folder)
-    last = federation.lines("history.jsonl")[-1]
-    if json:
-        print_json(_done(federation, last))
-        return
-    out.print(f"{last['round']} rounds are done · {figures(last)}", highlight=False)
 
 
 def _tell(stated: dict[str, Any] | None) -> None:

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from solera.cli.federation import ShowCommands
 from solera.cli.output import Json, err, help_if_alone, out, print_json
 
 app = typer.Typer(help="The server of a federation over a network.", invoke_without_command=True)
@@ -36,14 +35,33 @@ def start(
         typer.Option(help="Serve metrics for Prometheus on this port (usually 9464).", min=1, max=65535),
     ] = None,
     metrics_host: Annotated[str, typer.Option(help="Address to serve the metrics on.")] = "127.0.0.1",
-    nodes_per_address: Annotated[
-        int, typer.Option(help="Nodes that may share one address, e.g. behind a router.", min=1)
+    database: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            envvar="SOLERA_DATABASE",
+            help="postgresql://USER@HOST/NAME (default: a SQLite file in FOLDER).",
+        ),
+    ] = None,
+    workers: Annotated[
+        int, typer.Option(help="Processes that answer; several need --database.", min=1, max=64)
+    ] = 1,
+    socket: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Listen on a Unix socket, for nginx with the certificate."),
+    ] = None,
+    check_in_every: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Time between two check-ins of a device.", min=1)
     ] = 20,
-    show_commands: ShowCommands = False,
 ) -> None:
     """Run the server with TLS until Ctrl-C, for the nodes whose keys are in DIR/nodes.
 
+    SIGHUP replaces the workers one by one, for an upgrade. A new certificate is taken without a restart.
+
     Example: solera server start films --keys keys --host 0.0.0.0
+
+    Example: solera server start films --keys keys --database postgresql://solera@db/films --workers 2
+        --socket /run/solera/server.sock --check-in-every 300
     """
     from solera.core.errors import ConfigError
 
@@ -52,17 +70,15 @@ def start(
             "--keys is missing" if keys is None else "--keys and --insecure cannot be combined",
             "give --keys DIR; `solera federation keys DIR` makes the keys",
         )
-    from solera.deploy.common.flower import Address
+    from solera.deploy.common.address import Address
     from solera.deploy.common.private_files import is_open, private_files
-    from solera.deploy.operate import superlink
+    from solera.deploy.operate import server
     from solera.deploy.operate.processes import ended_by_signals
 
+    if workers > 1 and database is None:
+        raise ConfigError("several workers need PostgreSQL", "give --database, or leave --workers out")
     keys = keys and keys.resolve()
     address = Address(host, port, keys and keys / "ca.pem")
-    if show_commands:
-        for line in superlink.commands(folder, address, keys):
-            out.print(line, highlight=False, markup=False, soft_wrap=True)
-        return
     if insecure:
         err.print(f"[bold yellow]warning:[/] {OPEN}", highlight=False, soft_wrap=True)
     if folder.exists() and is_open(folder):
@@ -75,18 +91,25 @@ def start(
         if metrics_port is not None:
             from solera.deploy.operate.metrics import serving
 
-            exporter = stack.enter_context(serving(folder, metrics_port, metrics_host))
-        process, asked = stack.enter_context(superlink.running(folder, address, keys, nodes_per_address))
-        out.print(f"the server listens at {address}; Ctrl-C ends it; log: {process.log}", highlight=False)
+            exporter = stack.enter_context(
+                serving(folder, metrics_port, metrics_host, keys and keys / "server.pem")
+            )
+        runs = stack.enter_context(
+            server.running(
+                folder, address, keys, database=database, workers=workers, path=socket, every=check_in_every
+            )
+        )
+        where = socket or address
+        out.print(f"the server listens at {where}; Ctrl-C ends it; log: {runs.log}", highlight=False)
         called = "HOST" if host in {"0.0.0.0", "::"} else host
         hint = f"next: solera federation invite {keys} NAME --server {called}:{port}"
         if keys is None:
-            hint = f"next: solera node start DEVICE --superlink {called}:{port} --insecure"
+            hint = f"next: solera node start DEVICE --server {called}:{port} --insecure"
         out.print(hint, style="dim", highlight=False, soft_wrap=True)
         if metrics_port is not None:
             out.print(f"figures: http://{metrics_host}:{metrics_port}/metrics", highlight=False)
         try:
-            for nodes in superlink.watch(process, asked, folder, keys):
+            for nodes in server.watch(runs):
                 if exporter is not None:
                     exporter.tell(nodes)
                 out.print(f"{nodes.online} of {nodes.registered} nodes are online", highlight=False)
@@ -107,9 +130,9 @@ def register(
 
     Example: solera server register films keys/nodes/node-4.pub
     """
-    from solera.deploy.operate import superlink
+    from solera.deploy.operate import server
 
-    new = superlink.register(folder, public_key)
+    new = server.register(folder, public_key)
     if json:
         print_json({"registered": [str(path) for path in new]})
         return
@@ -123,9 +146,9 @@ def revoke(folder: Folder, public_key: PublicKeys, json: Json = False) -> None:
 
     Example: solera server revoke films keys/nodes/node-4.pub
     """
-    from solera.deploy.operate import superlink
+    from solera.deploy.operate import server
 
-    gone = superlink.revoke(folder, public_key)
+    gone = server.revoke(folder, public_key)
     if json:
         print_json({"revoked": [str(path) for path in gone]})
         return

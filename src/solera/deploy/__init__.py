@@ -1,1 +1,1 @@
-"""A federation over Flower: what nodes and server do, the apps that carry it, the commands around."""
+"""A federation over a network: what nodes and server do, its transports, the commands around."""

@@ -23,7 +23,7 @@ from solera.service.worker import Worker
 if TYPE_CHECKING:
     from solera.service.node_keeper import NodeKeeper
 
-_NEEDED = ("flwr", "psutil", "cryptography")  # of the extra
+_NEEDED = ("stamina", "psutil", "cryptography")  # of the extra
 
 
 class Given(Frozen):
@@ -130,7 +130,9 @@ class FederationRoutes:
     def _needed(self) -> tuple[NodeKeeper, Any]:
         """What runs the node and what reads invitations; an error without the extra."""
         if self._keeper is None:
-            raise ConfigError("to take part in a federation needs Flower", "pip install 'solera[deploy]'")
+            raise ConfigError(
+                "to take part in a federation needs more libraries", "pip install 'solera[deploy]'"
+            )
         from solera.service import taking_part  # noqa: PLC0415 - needs the extra
 
         return self._keeper, taking_part

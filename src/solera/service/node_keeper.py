@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from solera.core.errors import DeployError, SoleraError
-from solera.deploy.common.flower import Address, home_of
+from solera.deploy.common.address import Address, home_of
 from solera.deploy.node.accepted import accepted
 from solera.deploy.operate import reachability
 from solera.deploy.operate.processes import Process

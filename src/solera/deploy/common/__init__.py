@@ -1,1 +1,1 @@
-"""What server and nodes share: messages, uploads as arrays, keys, and Flower's programs."""
+"""What server and nodes share: messages, uploads as arrays, addresses, keys."""

@@ -20,7 +20,7 @@ from pydantic import Field, ValidationError
 
 from solera.core.errors import DeployError
 from solera.core.types import Frozen
-from solera.deploy.common.flower import Address
+from solera.deploy.common.address import Address
 from solera.device.policy import Agreement
 from solera.privacy.secagg.identity import Identity, is_signed, sign
 

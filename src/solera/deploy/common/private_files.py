@@ -45,7 +45,7 @@ def is_open(path: Path) -> bool:
 
 
 def _close(path: Path) -> None:
-    with suppress(FileNotFoundError):  # Flower's database comes and goes with files of its own
+    with suppress(FileNotFoundError):  # SQLite's log comes and goes
         found = path.lstat()
         mode = stat.S_IMODE(found.st_mode)
         if mode & OTHERS and found.st_uid == os.getuid() and not stat.S_ISLNK(found.st_mode):

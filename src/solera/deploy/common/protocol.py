@@ -27,7 +27,7 @@ class Reason(StrEnum):
     POLICY = "policy"  # the owner does not allow it
     LEDGER = "ledger"  # this device has been in the round before
     FAULTY = "faulty"  # no honest node sends this
-    FAILED = "failed"  # Flower says that the node could not answer
+    FAILED = "failed"  # the transport says that the node could not answer
     DECLINED = "declined"  # the node itself says so, and why
     LATE = "late"
     TWICE = "twice"
@@ -41,7 +41,6 @@ class Reason(StrEnum):
     NOT_FINITE = "not-finite"
     NORM = "norm"
     SECURE = "secure-aggregation"  # the protocol of masked sums refuses it
-    EDGE = "edge"  # an edge has changed, repeated or made up what it passes on
 
 
 MESSAGE = "message"  # the array with the bytes that the protocol of masked sums has made

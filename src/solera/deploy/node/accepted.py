@@ -15,8 +15,8 @@ from pydantic import ValidationError
 
 from solera.core.errors import DeployError
 from solera.core.files import PRIVATE, creating_folder, remove_folder, write_atomically
+from solera.deploy.common.address import Address
 from solera.deploy.common.authority import make_node_key
-from solera.deploy.common.flower import Address
 from solera.deploy.common.invitation import Invitation
 from solera.deploy.node.membership import Membership
 from solera.deploy.secure.roster import Roster, parse_roster_key

@@ -1,4 +1,4 @@
-"""Answers of a node, from its device's folder; nothing here needs Flower."""
+"""Answers of a node, from its device's folder; nothing here needs a transport."""
 
 from __future__ import annotations
 

@@ -1,91 +1,69 @@
-"""A node's line to the SuperLink: Flower's protocol for nodes, without Flower's node program.
+"""A device's line to its server: it checks in, fetches what it is to answer, and answers.
 
-Flower's own program takes two processes, asks for messages every three seconds, waits half a second for
-each answer, and fetches the program that a server sends along. A line fetches messages and nothing else. It
-asks a guarded server to keep a question open until there is a message, so an idle node asks rarely and a
-busy one waits for nothing.
+It repeats what a server does not take now, for as long as the node runs. Requests are signed; where the
+server tells that the device's clock is wrong, the line signs with the server's.
 """
 
 from __future__ import annotations
 
+import json
 import logging
-import random
+import secrets
 import ssl
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import httpx
+import stamina
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
-from flwr.app import Error, Message
-from flwr.common.constant import HEARTBEAT_DEFAULT_INTERVAL, ErrorCode
-from flwr.proto.fleet_pb2 import (
-    ActivateNodeRequest,
-    DeactivateNodeRequest,
-    PullMessagesRequest,
-    PullMessagesResponse,
-    PushMessagesRequest,
-    PushMessagesResponse,
-    RegisterNodeFleetRequest,
-    UnregisterNodeFleetRequest,
-)
-from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
-from flwr.proto.node_pb2 import Node
-from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
-from flwr.supercore.inflatable.inflatable_protobuf_utils import (
-    make_confirm_message_received_fn_protobuf,
-    make_pull_object_fn_protobuf,
-    make_push_object_fn_protobuf,
-)
-from flwr.supercore.inflatable.inflatable_utils import (
-    ObjectPullError,
-    inflate_object_from_contents,
-    pull_objects,
-    push_object_contents_from_iterable,
-)
-from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
-from flwr.supercore.primitives.asymmetric import public_key_to_bytes
-from flwr.supercore.protobuf.client import ProtobufCall, ProtobufRequestContext
-from flwr.supernode.fleet_http_client import FleetHttpClient
-from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from solera.core.errors import DeployError
-from solera.deploy.common.flower import CONNECTED, WAIT, WAIT_HEADER, Address
-from solera.deploy.common.frames import GIVE, LARGEST, TAKE, exchange, in_parts, pack, unpack
+from solera.core.text import clean_text
+from solera.deploy.common.address import Address, tag_of
+from solera.deploy.common.packets import from_bytes, to_bytes
+from solera.deploy.common.protocol import Packet
+from solera.deploy.web.signing import device_number, signed_headers
+from solera.deploy.web.wire import ANSWER, BLOB, CHECK_IN, PACKET, unpack_task
+from solera.privacy.secagg import public_identity
 from solera.privacy.secagg.identity import new_identity
 
 _LOG = logging.getLogger("solera.node")
-_BEAT = 15.0  # seconds since the last heartbeat after which one goes before the next question
-_OVERDUE = 28.0  # … after which one is sent beside whatever the node is doing
-_FIRST, _LAST = (
-    0.2,
-    3.0,
-)  # seconds between questions to a server that answers at once, growing while it is idle
-_RETRY, _LONGEST = 1.0, 30.0  # seconds until the first repetition of what a server did not take; the longest
-_BUSY = (502, 503, 504)
-_PARTS_TIME = 600.0  # seconds that all parts of a message may take
-FAILED = "the node could not answer; its log says why"  # an error's own words may tell of the device
+_WAIT = 25.0  # seconds that a check-in may be kept open
+_LONGEST = 30.0  # seconds between two attempts at what a server does not take now
+_LAST_WORD = 2.0  # seconds that a server may take to hear that a node leaves
+_BUSY = (408, 429, 500, 502, 503, 504)
+
+
+def _told(details: stamina.instrumentation.RetryDetails) -> None:
+    _LOG.info("the server does not answer: %r", details.caused_by)
+
+
+stamina.instrumentation.set_on_retry_hooks([_told])
 
 
 class UnknownError(DeployError):
-    """The server does not know this node, or not any more."""
+    """The server does not know this key."""
 
 
 class ConnectedError(DeployError):
-    """The server thinks that a node with this key is there already."""
+    """Another process speaks for this key."""
 
 
-class _Waiting:
-    """Tells a guarded server how long it may keep a question for messages open."""
+class Task(NamedTuple):
+    """Something to answer."""
 
-    def intercept(self, context: ProtobufRequestContext, call_next: ProtobufCall) -> httpx.Response:
-        """Add the header."""
-        if context.rpc_method == TAKE:
-            context.request.headers[WAIT_HEADER] = f"{WAIT:g}"
-        return call_next(context)
+    id: str
+    kind: str
+    round: str
+    packet: Packet
+
+
+class _Passing(Exception):  # noqa: N818 - not for users
+    """The server does not take a request now."""
 
 
 def read_key(path: Path) -> ec.EllipticCurvePrivateKey:
@@ -94,8 +72,10 @@ def read_key(path: Path) -> ec.EllipticCurvePrivateKey:
         found = load_ssh_private_key(path.read_bytes(), None)
     except (OSError, ValueError, TypeError):
         found = None
-    if not isinstance(found, ec.EllipticCurvePrivateKey):
-        raise DeployError(f"{path} is not a node's secret key", "give --key nodes/NAME, without .pub")
+    if not isinstance(found, ec.EllipticCurvePrivateKey) or not isinstance(found.curve, ec.SECP256R1):
+        raise DeployError(
+            f"{path} is not a node's secret key, of P-256", "give --key nodes/NAME, without .pub"
+        )
     return found
 
 
@@ -105,229 +85,157 @@ def trust(address: Address) -> ssl.SSLContext | bool:
 
 
 class Line:
-    """One node at one SuperLink. A line without a key registers one of its own."""
+    """One device at one server. A line without a key makes one, for a server that lets everybody in."""
 
     def __init__(
         self,
         address: Address,
         key: ec.EllipticCurvePrivateKey | None,
         *,
-        trusted: ssl.SSLContext | bool,
         stop: threading.Event | None = None,
-        largest: int = LARGEST,
+        client: httpx.Client | None = None,
     ) -> None:
-        """A reply of up to `largest` bytes travels in one request; an edge takes no other."""
-        self._largest = largest
-        self._key = key or new_identity()
-        self._registers = key is None
-        self._public = public_key_to_bytes(self._key.public_key())
-        scheme = "http" if address.ca is None else "https"
-        self._client = FleetHttpClient(
-            f"{scheme}://{address}",
-            interceptors=[
-                RuntimeVersionHttpInterceptor(component_name="SuperNode"),
-                NodeAuthHttpInterceptor(self._key, self._key.public_key()),
-                _Waiting(),
-            ],
-            verify=trusted,
+        self._key, self._tag = key or new_identity(), tag_of(address.ca)
+        self._client = client or httpx.Client(
+            base_url=address.url, verify=trust(address), timeout=httpx.Timeout(60, connect=10)
         )
-        self._node: Node | None = None
-        self._pause = _FIRST
-        self._express = True  # until a server has shown that it takes Flower's requests alone
-        self._beaten = 0.0
-        self._received = ""  # the last message that came with all its parts, of which the server is told
         self.stop = stop or threading.Event()
-
-    @property
-    def node_id(self) -> int:
-        """The number that the server knows the node by; 0 before it has joined."""
-        return 0 if self._node is None else self._node.node_id
-
-    @property
-    def _joined(self) -> Node:
-        """The node, once it has joined."""
-        assert self._node is not None
-        return self._node
+        self.node_id = device_number(public_identity(self._key))
+        self._session = secrets.token_hex(16)
+        self._ahead, self._nonce = 0.0, 0  # of the server's clock; of the last request
+        self._blob = ("", b"")  # the last one
 
     def join(self) -> None:
-        """Join the server, waiting until it is there."""
-        if self._registers and self._node is None:
-            self._try(self._client.RegisterNode, RegisterNodeFleetRequest(public_key=self._public))
-        asked = ActivateNodeRequest(public_key=self._public, heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL)
-        try:
-            self._node = Node(node_id=self._try(self._client.ActivateNode, asked).node_id)
-            self._beaten = time.monotonic()
-        except httpx.HTTPStatusError as error:
-            said = error.response.text
-            if CONNECTED in said:
-                raise ConnectedError("a node with this key is connected") from None
-            raise UnknownError(f"the server does not know this key: {said[:200]}") from None
+        """Check in once, waiting until the server is there."""
+        self._check_in(wait=0, leaving=False, look=True)
 
     def leave(self) -> None:
-        """Tell the server that the node is gone, if the server is there."""
+        """Tell the server that the device is gone, if the server is there."""
         self.stop.set()
+        self._client.timeout = httpx.Timeout(_LAST_WORD)
         try:
-            if self._node is not None:
-                self._client.DeactivateNode(DeactivateNodeRequest(node_id=self._node.node_id))
-                if self._registers:
-                    self._client.UnregisterNode(UnregisterNodeFleetRequest(node_id=self._node.node_id))
-        except (httpx.HTTPError, ValueError) as error:
+            self._check_in(wait=0, leaving=True)
+        except (DeployError, httpx.HTTPError, _Passing) as error:
             _LOG.info("the server was not told that the node leaves: %s", error)
         finally:
             self._client.close()
 
-    def rejoin_after(self, seconds: float) -> None:
-        """Leave, and join again after a while."""
-        assert self._node is not None
-        left, self._node = self._node, None
-        self._try(self._client.DeactivateNode, DeactivateNodeRequest(node_id=left.node_id))
-        if not self.stop.wait(seconds):
-            self.join()
-
-    def beat(self) -> None:
-        """Tell the server that the node is there."""
-        self._beaten = time.monotonic()
-        asked = SendNodeHeartbeatRequest(node=self._node, heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL)
-        try:
-            self._client.SendNodeHeartbeat(asked)
-        except httpx.HTTPError as error:  # the next one may arrive
-            _LOG.info("a heartbeat did not arrive: %s", error)
-
-    @property
-    def is_overdue(self) -> bool:
-        """Whether the server may soon think that the node is gone."""
-        late = time.monotonic() - self._beaten > _OVERDUE
-        return self._node is not None and late and not self.stop.is_set()
-
-    def receive(self) -> Message | None:
-        """The next message; None if there is none within a while, or if its run has ended meanwhile."""
-        if not self._express and time.monotonic() - self._beaten > _BEAT:
-            self.beat()
-        began = time.monotonic()
-        found, parts = self._known(self._ask)
-        if self._express:
-            self._beaten = began  # a question to a guarded server is a heartbeat
-        if not found.messages_list:
-            if time.monotonic() - began < 1.0:  # a server that does not keep questions open
-                self.stop.wait(self._pause)
-                self._pause = min(2 * self._pause, _LAST)
+    def receive(self) -> Task | None:
+        """The next task; None if there is none within a while."""
+        found = self._check_in(wait=_WAIT, leaving=False)
+        if found is None:
             return None
-        self._pause = _FIRST
-        tree, run = found.message_object_trees[0], found.messages_list[0].metadata.run_id
-        try:
-            names = dict.fromkeys(each.object_id for each in iterate_object_tree(tree))
-            missing = [name for name in names if name not in parts]
-            if missing:
-                parts |= pull_objects(
-                    missing,
-                    make_pull_object_fn_protobuf(self._trying(self._client.PullObject), self._joined, run),
-                    max_time=_PARTS_TIME,
-                    initial_backoff=0.1,
-                    backoff_cap=2.0,
-                )
-                confirm = self._trying(self._client.ConfirmMessageReceived)
-                make_confirm_message_received_fn_protobuf(confirm, self._joined, run)(tree.object_id)
-            message = inflate_object_from_contents(tree.object_id, parts)
-        except (ObjectPullError, httpx.HTTPStatusError) as error:
-            _LOG.warning("a message did not come whole: %s", error)
+        head, body = found
+        shared = self._fetch(head["blob"]) if head["blob"] else b""
+        if shared is None:
             return None
-        assert isinstance(message, Message)
-        message.metadata.__dict__["_message_id"] = tree.object_id  # it does not contain its own digest
-        return message
+        packet = from_bytes(body)
+        if shared:
+            packet = Packet(packet.fields, from_bytes(shared).arrays | packet.arrays)
+        return Task(head["task"], head["kind"], head["round"], packet)
 
-    def send(self, reply: Message, seconds: float) -> None:
-        """Send an answer that took so many seconds; one whose run has ended is dropped."""
-        head, tree, contents = in_parts(reply)
-        asked = PushMessagesRequest(
-            node=self._node,
-            messages_list=[head],
-            message_object_trees=[tree],
-            clientapp_runtime_list=[seconds],
+    def send(self, task: Task, reply: Packet) -> None:
+        """Answer; what is not wanted any more is dropped."""
+        answer = self._ask("POST", f"{ANSWER}{task.id}", to_bytes(reply), PACKET)
+        if answer.status_code in {httpx.codes.GONE, httpx.codes.CONFLICT}:
+            _LOG.warning("an answer was not taken: %s", _said(answer)[0])
+        elif answer.is_error:
+            raise _error(answer)
+
+    def _check_in(
+        self, *, wait: float, leaving: bool, look: bool = False
+    ) -> tuple[dict[str, str], bytes] | None:
+        """Check in: a task, or nothing, after the time for which the server asks."""
+        asked = {"session": self._session, "wait": wait, "leaving": leaving}
+        answer = self._ask("POST", CHECK_IN, json.dumps(asked).encode(), "application/json")
+        if answer.is_error:
+            raise _error(answer)
+        if answer.headers.get("content-type") == PACKET:
+            return None if look else _unpacked(answer.content)
+        again = float(answer.json().get("again", 0)) if not leaving else 0.0
+        if not look:
+            self.stop.wait(min(max(0.0, again), 86_400.0))
+        return None
+
+    def _fetch(self, name: str) -> bytes | None:
+        """A file that many devices are sent; it is asked for once."""
+        if self._blob[0] != name:
+            answer = self._trying(lambda: self._client.get(f"{BLOB}{name}"))
+            if answer.is_error:  # it is deleted with its task
+                _LOG.warning("a file was not there: %s", _said(answer)[0])
+                return None
+            self._blob = (name, answer.content)
+        return self._blob[1]
+
+    def _ask(self, method: str, path: str, body: bytes, kind: str) -> httpx.Response:
+        """A signed request, until the server has an opinion. Its clock and its count are taken over."""
+        for _ in range(3):
+            answer = self._trying(lambda: self._client.send(self._signed(method, path, body, kind)))
+            if answer.status_code != httpx.codes.UNAUTHORIZED or not self._adopt(answer):
+                break
+        return answer
+
+    def _signed(self, method: str, path: str, body: bytes, kind: str) -> httpx.Request:
+        now = time.time() + self._ahead
+        self._nonce = max(self._nonce + 1, int(now * 1e6))
+        headers = signed_headers(
+            self._key, method, path, body, tag=self._tag, created=int(now), nonce=self._nonce
         )
+        return self._client.build_request(
+            method, path, content=body, headers={**headers, "content-type": kind}
+        )
+
+    def _adopt(self, answer: httpx.Response) -> bool:
+        """Whether a refusal told something that makes the next attempt another one."""
         try:
-            taken = self._give(asked, contents) or self._try(self._client.PushMessages, asked)
-            push = make_push_object_fn_protobuf(
-                self._trying(self._client.PushObject), self._joined, reply.metadata.run_id, taken.session_id
-            )
-            missing = [(name, contents[name]) for name in taken.objects_to_push if name in contents]
-            push_object_contents_from_iterable(missing, push)
-        except httpx.HTTPStatusError as error:
-            _LOG.warning("an answer was not taken: %s", error.response.text[:200])
+            said = answer.json()
+            ahead = float(said["now"]) - time.time()
+            nonce = int(said.get("nonce", 0))
+        except (ValueError, KeyError, TypeError):
+            return False
+        is_new = abs(ahead - self._ahead) > 1 or nonce >= self._nonce
+        if abs(ahead - self._ahead) > 1:
+            _LOG.info("the server's clock is %.0f s ahead; requests are signed with it", ahead)
+        self._ahead, self._nonce = ahead, max(self._nonce, nonce)
+        return is_new
 
-    def _ask(self) -> tuple[PullMessagesResponse, dict[str, bytes]]:
-        """The next message, if there is one, and its parts, if the server gives them along."""
-        request = PullMessagesRequest(node=self._node)
-        if self._express:
-            try:
-                named = PullMessagesRequest(node=self._node, message_ids=[self._received])
-                head, parts = unpack(self._try(self._taken, named))
-                found = PullMessagesResponse.FromString(head)
-                if parts and self._received == found.message_object_trees[0].object_id:
-                    return PullMessagesResponse(), {}  # it is here already
-                if parts:
-                    self._received = found.message_object_trees[0].object_id
-                return found, parts
-            except httpx.HTTPStatusError as error:
-                if error.response.status_code not in {httpx.codes.NOT_FOUND, httpx.codes.CONFLICT}:
-                    raise
-                # A server of Flower alone; or a message that is to be asked for by Flower's request.
-                self._express = error.response.status_code == httpx.codes.CONFLICT
-        return self._try(self._client.PullMessages, request), {}
-
-    def _taken(self, request: PullMessagesRequest) -> bytes:
-        return exchange(self._client, TAKE, request.SerializeToString(), request)
-
-    def _give(self, request: PushMessagesRequest, contents: dict[str, bytes]) -> PushMessagesResponse | None:
-        """Send a reply with all its parts; None if the server, or the reply's size, does not allow it."""
-        if not self._express or sum(map(len, contents.values())) > self._largest:
-            return None
-        body = pack(request, contents)
-        taken = PushMessagesResponse()
-        try:
-            taken.ParseFromString(self._try(lambda text: exchange(self._client, GIVE, text), body))
-        except httpx.HTTPStatusError as error:
-            if error.response.status_code != httpx.codes.CONFLICT:
-                raise
-            return None
-        return taken
-
-    def _known(self, ask: Callable[[], Any]) -> Any:
-        """Ask the server; join again if it has forgotten the node, e.g. because its database is new."""
-        try:
-            return ask()
-        except httpx.HTTPStatusError as error:
-            if error.response.status_code != httpx.codes.UNAUTHORIZED:
-                _LOG.warning("the server refused a question: %s", error.response.text[:200])
-            self.stop.wait(_RETRY)
-            self.join()
-            return ask()
-
-    def _trying(self, call: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        return lambda request: self._try(call, request)
-
-    def _try(self, call: Callable[[Any], Any], request: Any) -> Any:
-        """Call the server until it answers."""
-        pause = _RETRY
-        while True:
-            try:
-                return call(request)
-            except (httpx.TransportError, httpx.HTTPStatusError) as error:
-                if isinstance(error, httpx.HTTPStatusError) and error.response.status_code not in _BUSY:
-                    raise
-                _LOG.info("the server does not answer: %s", error)
-                if self.stop.wait(pause * random.uniform(0.5, 1.0)):
-                    raise
-            pause = min(2 * pause, _LONGEST)
+    def _trying(self, ask: Callable[[], httpx.Response]) -> httpx.Response:
+        """Ask until the server answers."""
+        waits = stamina.retry_context(
+            on=(httpx.TransportError, _Passing),
+            attempts=None,
+            timeout=None,
+            wait_initial=0.5,
+            wait_max=_LONGEST,
+            wait_jitter=2.0,
+        )
+        for attempt in waits:
+            with attempt:
+                if self.stop.is_set() and attempt.num > 1:
+                    raise DeployError("the node ends", "start it again")
+                answer = ask()
+                if answer.status_code in _BUSY:
+                    raise _Passing
+        return answer
 
 
-def failure(message: Message) -> Message:
-    """The answer of a node that could not make one."""
-    return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, FAILED), reply_to=message)
+def _unpacked(content: bytes) -> tuple[dict[str, str], bytes]:
+    try:
+        head, body = unpack_task(content)
+        return {name: str(head[name]) for name in ("task", "kind", "round", "blob")}, body
+    except (ValueError, KeyError, TypeError):
+        raise DeployError("the server sent a task that cannot be read", "update Solera") from None
 
 
-def keep_beating(lines: list[Line], stop: threading.Event) -> None:
-    """Tell the server that nodes are there that have been at work for a while."""
-    while not stop.wait(1.0):
-        for line in lines:
-            if line.is_overdue:
-                line.beat()
+def _said(answer: httpx.Response) -> tuple[str, str]:
+    """What a refusal says, and what to do."""
+    try:
+        said = answer.json()
+        return clean_text(str(said["error"]))[:500], clean_text(str(said["next"]))[:500]
+    except (ValueError, KeyError, TypeError):
+        return f"the server answered {answer.status_code}", "ask its operator"
+
+
+def _error(answer: httpx.Response) -> DeployError:
+    kinds = {httpx.codes.FORBIDDEN: UnknownError, httpx.codes.CONFLICT: ConnectedError}
+    return kinds.get(httpx.codes(answer.status_code), DeployError)(*_said(answer))

@@ -1,8 +1,7 @@
 """The process that answers for a node, the only one that loads torch, for as long as there is work.
 
-A server sends a program along with its messages, and Flower's own nodes would run it. Here nothing but
-Solera's installed code sees a message: serving.py reads it, hands its content to this process over a private
-pipe, and takes the answer. Without work, the process is ended, and its memory is free for others.
+node_process.py reads a message, hands its content to this process over a private pipe, and takes the answer.
+Without work, the process is ended, and its memory is free for others.
 
     python -m solera.deploy.node.worker --pipe NUMBER --device FOLDER
 """
@@ -16,12 +15,12 @@ from importlib import import_module
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from solera.deploy.common.flower import WORKER_APP
 from solera.deploy.common.json_log import in_round, log_as_json
 from solera.deploy.common.protocol import Packet
 from solera.deploy.node.answers import Answers
 
 _LOG = logging.getLogger("solera.node")
+WORKER_APP = "solera.deploy.node.answers:answers_of"
 
 
 def _answer(kind: str, packet: Packet, answers: Answers) -> Packet | None:
@@ -52,7 +51,7 @@ def work(pipe: Connection, answers: Answers) -> None:
 
 
 def main() -> None:
-    """Started by serving.py."""
+    """Started by node_process.py."""
     parser = argparse.ArgumentParser(description="Answers for a node.")
     parser.add_argument("--pipe", type=int, required=True, help="number of the open file to talk over")
     parser.add_argument("--device", type=Path, required=True)

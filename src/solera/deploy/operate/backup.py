@@ -1,8 +1,9 @@
 """Backup and restore of a federation's folder on its server.
 
 A backup is one compressed tar file with the SHA-256 of all its files, so a damaged copy is noticed before
-anything is replaced. Flower's own files are left out: the server makes them anew, except the database, which
-knows the nodes' numbers.
+anything is replaced. Of the database, a backup has the devices with their keys and which of them were
+revoked, whatever database it is; what is under way is left out. A restored federation goes on in the database
+that its next server is started with. One that lives on beside it is fenced off: see store.py.
 
 Devices open no sum of a round twice, and under --dp no round may be released twice. Restoring therefore
 counts all rounds that may have been released since the backup as lost, and their ε as spent.
@@ -16,27 +17,26 @@ import io
 import json
 import os
 import shutil
-import sqlite3
 import tarfile
 import tempfile
 import time
 import zlib
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from solera import __version__
 from solera.core.errors import DeployError, RunError
-from solera.core.files import PRIVATE, replacing_file, sync_names
-from solera.deploy.common import flower
-from solera.deploy.common.known_keys import KnownKeys
+from solera.core.files import PRIVATE, replacing_file, sync_names, write_atomically
+from solera.deploy.common.address import Place, home_of
 from solera.deploy.common.private_files import private_folder
 from solera.deploy.operate import reachability
+from solera.deploy.operate.server import Devices, Known, store_of
 from solera.deploy.server.folder import FederationFolder
+from solera.deploy.web.database import SQLITE
 
 _MANIFEST = "backup.json"
-_DATABASE = "flower/state.db"
 _PATTERNS = (
     "*.json",
     "*.jsonl",
@@ -44,8 +44,8 @@ _PATTERNS = (
     "checkpoint-*/**/*",
     "opening/*",
     "versions/**/*",
-    "flower/keys.json",
 )
+_DEVICES = "network/devices.json"
 _AGAIN = "use another backup"
 
 
@@ -90,11 +90,8 @@ def _contents(folder: Path) -> Iterator[tuple[str, bytes]]:
             name = path.relative_to(folder)
             if path.is_file() and not any(part.startswith(".") for part in name.parts):
                 yield str(name), path.read_bytes()
-    if (folder / _DATABASE).exists():
-        with tempfile.TemporaryDirectory() as scratch:
-            copy = Path(scratch) / "state.db"
-            _copy_database(folder / _DATABASE, copy)
-            yield _DATABASE, copy.read_bytes()
+    if (devices := _devices(folder)) is not None:
+        yield _DEVICES, devices.model_dump_json().encode()
 
 
 def restore(source: Path, folder: Path, *, lost_rounds: int | None = None) -> dict[str, Any]:
@@ -108,7 +105,7 @@ def restore(source: Path, folder: Path, *, lost_rounds: int | None = None) -> di
             former = FederationFolder(folder)
             released = _released_since(federation, former, lost_rounds)
             _count_as_lost(federation, released, former.opened_cohort())
-            _keep_revoked(federation.path, folder)
+            _keep_devices(federation.path, folder)
             kept = None
             if folder.exists():
                 with former.alone(0):  # not while a run is under way
@@ -128,19 +125,10 @@ def restore(source: Path, folder: Path, *, lost_rounds: int | None = None) -> di
 def _check_stopped(folder: Path) -> None:
     """Refuse to replace the folder of a server that runs."""
     try:
-        reachability.check(flower.read_address(folder))
+        reachability.check(Place.read(folder).server)
     except DeployError:
         return
     raise RunError(f"the server of {folder} is running", "stop it, restore, then start it again")
-
-
-def _copy_database(source: Path, copy: Path) -> None:
-    """A consistent copy of the SuperLink's database, also while it runs."""
-    with (
-        closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True)) as here,
-        closing(sqlite3.connect(copy)) as there,
-    ):
-        here.backup(there)
 
 
 def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
@@ -205,12 +193,38 @@ def _beside(folder: Path) -> Path:
     return path
 
 
-def _keep_revoked(fresh: Path, folder: Path) -> None:
-    """A key that was revoked after the backup stays revoked."""
-    former = KnownKeys.read(flower.home_of(folder))
-    if former and former.revoked:
-        home = private_folder(flower.home_of(fresh))
-        KnownKeys.change(home, lambda known: known.revoking(former.revoked), former.keys)
+def _devices(folder: Path) -> Devices | None:
+    """The devices that a database knows, or a backup that no server was started with since."""
+    if (home_of(folder) / "server.json").exists():
+        with store_of(folder) as store:
+            return Devices(
+                devices=tuple(Known(key=key, name=name, revoked=gone) for key, name, gone in store.known())
+            )
+    path = folder / _DEVICES
+    return Devices.model_validate_json(path.read_bytes()) if path.exists() else None
+
+
+def _keep_devices(fresh: Path, folder: Path) -> None:
+    """Let the next server know the devices. A key that was revoked after the backup stays revoked.
+
+    A database that is not in the folder stays where it is, with all it knows; whoever coordinates with it now
+    is fenced off.
+    """
+    former = _devices(folder) if folder.exists() else None
+    both = [each for found in (former, _devices(fresh)) if found for each in found.devices]
+    gone = {each.key for each in both if each.revoked}
+    known = {each.key: each.model_copy(update={"revoked": each.key in gone}) for each in both}
+    merged = Devices(devices=tuple(known.values()))
+    home = private_folder(home_of(fresh))
+    if merged.devices:
+        write_atomically(home / Path(_DEVICES).name, merged.model_dump_json(), PRIVATE)
+    try:
+        place = Place.read(folder)
+    except DeployError:
+        return
+    if not place.database.startswith(SQLITE):
+        with store_of(folder) as store:
+            store.take_over()
 
 
 def _released_since(backed_up: FederationFolder, former: FederationFolder, given: int | None) -> int:

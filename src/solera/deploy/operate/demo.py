@@ -14,9 +14,10 @@ from typing import Any
 
 from solera.core.errors import ConfigError
 from solera.data.interactions import Interactions
+from solera.deploy.common.address import Address
 from solera.deploy.common.authority import make_keys
-from solera.deploy.common.flower import Address
-from solera.deploy.operate import submit, superlink, supernode
+from solera.deploy.operate import node_process, server
+from solera.deploy.operate import run as rounds_of
 from solera.deploy.operate.households import Households, start_of
 from solera.deploy.operate.processes import free_port
 from solera.deploy.server.folder import FederationFolder
@@ -34,7 +35,7 @@ _METRICS = ("hr@10", "ndcg@10")
 class Demo:
     """Result of the demo."""
 
-    rounds: list[submit.Round]
+    rounds: list[rounds_of.Round]
     before: Figures  # of the held-back items, ranked against the whole catalogue
     after: Figures
     user: str  # somebody on the first node
@@ -52,7 +53,7 @@ def run(
     users: int,
     rounds: int,
     tell: Callable[[str], None],
-    on_round: Callable[[submit.Round], None],
+    on_round: Callable[[rounds_of.Round], None],
     keep: Path | None = None,
 ) -> Demo:
     """Everything, step by step, each told before it begins; nothing is left but `keep`, if given."""
@@ -113,33 +114,33 @@ def _federate(
     *,
     rounds: int,
     tell: Callable[[str], None],
-    on_round: Callable[[submit.Round], None],
-) -> list[submit.Round]:
+    on_round: Callable[[rounds_of.Round], None],
+) -> list[rounds_of.Round]:
     nodes, folder, keys = len(households.folders), root / "federation", root / "keys"
     tell(f"an authority, the server's certificate, {nodes} node keys")
     make_keys(keys, nodes)
     address = Address("127.0.0.1", free_port(), (keys / "ca.pem").resolve())
-    finished: list[submit.Round] = []
+    finished: list[rounds_of.Round] = []
 
-    def done(round_: submit.Round) -> None:
+    def done(round_: rounds_of.Round) -> None:
         finished.append(round_)
         on_round(round_)
 
     with ExitStack() as stack:
         tell(f"the server, with TLS, at {address}")
-        stack.enter_context(superlink.running(folder, address, keys.resolve()))
+        stack.enter_context(server.running(folder, address, keys.resolve()))
         tell(f"{nodes} nodes, each with a key of its own")
 
         def join(number: int) -> None:
             key = (keys / "nodes" / f"node-{number + 1}").resolve()
-            stack.enter_context(supernode.running(households.folders[number], address, key))
+            stack.enter_context(node_process.running(households.folders[number], address, key))
 
         with ThreadPoolExecutor(nodes) as pool:  # waits for all, so that all are ended again
             list(pool.map(join, range(nodes)))
         settings = {"rounds": rounds, "min_nodes": nodes}
         FederationFolder.prepare(folder, bundle, settings, resume=False)
         tell("the federation")
-        submit.run(folder, done, nodes=nodes)
+        rounds_of.run(folder, done, nodes=nodes)
         tell("nodes and server end")
     return finished
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from solera.core.errors import SoleraError
-from solera.deploy.operate.submit import History
+from solera.deploy.operate.run import History
 from solera.deploy.server.folder import FederationFolder
 from solera.deploy.server.privacy import spent
 from solera.deploy.server.serving import Serving

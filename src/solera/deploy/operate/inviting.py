@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from solera.core.errors import ConfigError, DeployError
+from solera.deploy.common.address import Address
 from solera.deploy.common.authority import ROSTER_PUBLIC, read_key
-from solera.deploy.common.flower import Address
 from solera.deploy.common.invitation import Code, Invitation
 from solera.deploy.secure.roster import read_roster_key
 from solera.device.policy import Agreement

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import get_args
 
 from solera.core.errors import ConfigError
+from solera.deploy.common.authority import read_certificate
 from solera.deploy.common.protocol import Reason
-from solera.deploy.operate.control import Nodes
 from solera.deploy.operate.figures import BUCKETS, Counts, Figures
 from solera.deploy.operate.processes import check_port
 from solera.deploy.server.serving import State
+from solera.deploy.web.store import Nodes
 
 try:
     from prometheus_client import CollectorRegistry, Gauge, start_http_server
@@ -146,9 +147,13 @@ def _of_events(counts: Counts) -> Iterator[Metric]:
 class Exporter:
     """What is served: the folder's figures, and how many nodes are there."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, certificate: Path | None = None) -> None:
         self.registry = CollectorRegistry()
         self.registry.register(FolderCollector(path))
+        if certificate is not None:
+            about = "When the server's certificate expires, Unix time"
+            expires = Gauge("solera_certificate_expires_timestamp_seconds", about, registry=self.registry)
+            expires.set_function(lambda: _expiry(certificate))
         self._nodes = Gauge("solera_nodes", "Nodes the server knows", ["state"], registry=self.registry)
 
     def tell(self, nodes: Nodes) -> None:
@@ -157,11 +162,18 @@ class Exporter:
         self._nodes.labels("online").set(nodes.online)
 
 
+def _expiry(certificate: Path) -> float:
+    """The file is read each time: it may have been replaced."""
+    return read_certificate(certificate).not_valid_after_utc.timestamp()
+
+
 @contextmanager
-def serving(path: Path, port: int, host: str = "127.0.0.1") -> Iterator[Exporter]:
+def serving(
+    path: Path, port: int, host: str = "127.0.0.1", certificate: Path | None = None
+) -> Iterator[Exporter]:
     """Answer Prometheus at http://host:port/metrics until the block is left."""
     check_port(host, port)
-    exporter = Exporter(path)
+    exporter = Exporter(path, certificate)
     server, thread = start_http_server(port, host, exporter.registry)
     try:
         yield exporter

@@ -82,6 +82,11 @@ class Process:
             file.seek(max(self._start, place))
             return file.read().decode(errors="replace"), file.tell()
 
+    def ask_to_end(self) -> None:
+        """Ask it to end, and do not wait."""
+        if self.is_running:
+            self._popen.terminate()
+
     def stop(self, patience: float = 10.0) -> None:
         """Ask it and its children to end; after `patience` seconds make them."""
         children = family(self.pid)
@@ -98,8 +103,8 @@ class Process:
 def family(pid: int) -> list[psutil.Process]:
     """All that a process has started and that still runs, and what that has started.
 
-    Flower gives some of them a session of their own, so that the process group alone does not tell; and
-    some outlive their parent, so that parenthood alone does not.
+    Some may have a session of their own, so that the process group alone does not tell; and some outlive
+    their parent, so that parenthood alone does not.
     """
     running = [each for each in psutil.process_iter(["ppid"]) if _runs(each)]
     found = {pid}

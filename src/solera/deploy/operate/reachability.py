@@ -1,15 +1,14 @@
-"""Whether a server can be reached and is the right one, asked before Flower is started.
-
-Flower's node tries for ever, and silently, to reach a server whose certificate it must not accept.
-"""
+"""Whether a server can be reached and is the right one: a problem is told before anything is started."""
 
 from __future__ import annotations
 
 import http.client
+import socket
 import ssl
+from pathlib import Path
 
 from solera.core.errors import DeployError
-from solera.deploy.common.flower import Address
+from solera.deploy.common.address import Address
 
 _EXPIRED, _HOSTNAME, _IP_ADDRESS = 10, 62, 64  # X509_V_ERR_… of OpenSSL
 
@@ -18,11 +17,15 @@ class SilenceError(DeployError):
     """Nobody listens there, or not yet."""
 
 
-def check(address: Address) -> None:
-    """Return if the server answers and, with `address.ca`, shows a certificate of that authority."""
+def check(address: Address | Path) -> None:
+    """Return if the server answers and, with `address.ca`, shows a certificate of that authority.
+
+    A path is a Unix socket, where a server waits for nginx.
+    """
     try:
         _ask(address)
     except ssl.SSLCertVerificationError as error:
+        assert isinstance(address, Address)
         raise _wrong_certificate(address, error) from None
     except ssl.SSLError:
         raise DeployError(
@@ -30,11 +33,12 @@ def check(address: Address) -> None:
             "start it with --keys; or, if nothing needs to be kept secret, give --insecure here too",
         ) from None
     except (http.client.HTTPException, ConnectionResetError):
-        hint = "give --ca and --key instead of --insecure" if address.ca is None else "check host and port"
+        is_open = isinstance(address, Address) and address.ca is None
+        hint = "give --ca and --key instead of --insecure" if is_open else "check host and port"
         raise DeployError(
             f"the server at {address} requires TLS"
-            if address.ca is None
-            else f"the server at {address} is not a Flower SuperLink",
+            if is_open
+            else f"the server at {address} is not a federation's server",
             hint,
         ) from None
     except OSError as error:
@@ -44,8 +48,25 @@ def check(address: Address) -> None:
         ) from None
 
 
-def _ask(address: Address) -> None:
-    if address.ca is None:
+class _Line(http.client.HTTPConnection):
+    """HTTP over a Unix socket."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__("localhost", timeout=10)
+        self._path = path
+
+    def connect(self) -> None:
+        """Connect to the socket in place of a port."""
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(10)
+        self.sock.connect(str(self._path))
+
+
+def _ask(address: Address | Path) -> None:
+    line: http.client.HTTPConnection
+    if isinstance(address, Path):
+        line = _Line(address)
+    elif address.ca is None:
         line = http.client.HTTPConnection(address.host, address.port, timeout=10)
     else:
         context = _trusting(address)

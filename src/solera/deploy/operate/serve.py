@@ -1,41 +1,45 @@
-"""Keep a served federation running: start its app on the server, follow it, and start it again if it ends."""
+"""Serve a federation: look again and again what is due, and go on whatever happens in between."""
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
-from solera.core.errors import DeployError
+from solera.core.errors import DeployError, SoleraError
 from solera.core.files import PRIVATE, write_atomically
-from solera.deploy.common import flower
-from solera.deploy.common.credential import read_token
+from solera.deploy.common.json_log import JsonLines
 from solera.deploy.common.settings import check_roster
-from solera.deploy.operate import reachability, submit
-from solera.deploy.operate.control import Control, Ending, control
+from solera.deploy.operate import run
 from solera.deploy.server.folder import FederationFolder
+from solera.deploy.server.loop import RoundsOver
+from solera.deploy.server.network import WebNetwork
 from solera.deploy.server.plan import ServePlan
+from solera.deploy.server.serve import ServeLoop
 from solera.deploy.server.serving import LOCK, Serving
 from solera.deploy.server.versions import Version, Versions
 from solera.device.bundle import Bundle
 
-SERVE_APP = "solera.deploy.server.serve_app:app"
-_PLAN = "serve.json"
-_PAUSES = (2.0, 5.0, 15.0, 60.0)  # seconds before the app is started again, after so many failures in a row
-_STEADY = 300.0  # seconds after which an app that ends is no failure in a row
-_LEAVING = 20.0  # seconds that the app may take to end
+_PLAN, _LOG = "serve.json", "server.log"
+_LOOK = 3.0  # seconds between looks
+_PAUSES = (2.0, 5.0, 15.0, 60.0)  # seconds before the next attempt, after so many failures in a row
+_STEADY = 300.0  # seconds after which an end is no failure in a row
+_MEGABYTE = 1 << 20
 
 Tell = Callable[[dict[str, Any]], None]  # a line of events.jsonl or history.jsonl
 
 
 def prepare(folder: Path, plan: ServePlan) -> FederationFolder:
-    """Create the federation if there is none, and leave the settings for the server's app."""
+    """Create the federation if there is none, and leave the settings for the loop."""
     federation, settings = FederationFolder(folder), plan.settings()
-    roster = submit.roster_of(folder, None) if settings.secure_aggregation else None
+    roster = run.roster_of(folder, None) if settings.secure_aggregation else None
     if roster is not None:
         check_roster(len(roster.nodes), settings)
     if not federation.exists:
@@ -48,53 +52,70 @@ def prepare(folder: Path, plan: ServePlan) -> FederationFolder:
 
 def serve(folder: Path, tell: Tell) -> None:
     """Serve until interrupted. A server that is away or restarted is waited for, and so is a full disk."""
-    failures = 0
-    lines = [submit.History(folder / name) for name in ("events.jsonl", "history.jsonl")]
-    with _alone(folder):
+    plan, failures = ServePlan.model_validate_json((folder / _PLAN).read_bytes()), 0
+    with _alone(folder), _logged(folder / _LOG), _told(folder, tell):
         try:
             while True:
                 began = time.monotonic()
                 try:
-                    _once(folder, lines, tell)
-                except DeployError as error:
+                    _once(folder, plan, tell)
+                except SoleraError as error:
                     tell({"event": "away", "message": error.message, "hint": error.hint})
                 except OSError as error:
                     tell({"event": "away", "message": str(error), "hint": "check the disk of the folder"})
                 failures = 0 if time.monotonic() - began > _STEADY else failures + 1
                 time.sleep(_PAUSES[min(failures, len(_PAUSES) - 1)])
         finally:
-            _end(folder)
+            _note_stop(folder)
 
 
-def _once(folder: Path, lines: list[submit.History], tell: Tell) -> None:
-    """Start the app and follow it until it ends."""
-    address = flower.read_address(folder)
-    reachability.check(address)
-    home = flower.home_of(folder)
-    app = flower.write_app(home, SERVE_APP)
-    with control(address, read_token(home)) as asked:
-        asked.stop_all()
-        number = asked.start(app, {"folder": str(folder.resolve())})
-        tell({"event": "serving", "run": number})
-        ending = _follow(asked, number, lines, tell)
-        write_atomically(home / f"run-{number}.log", asked.log(number), PRIVATE)
-    raise DeployError(f"run {number} {ending.how}: {ending.details}", f"see {home}/run-{number}.log")
+def _once(folder: Path, plan: ServePlan, tell: Tell) -> None:
+    """Look until something is in the way."""
+    network = WebNetwork(folder)
+    with network.alone():
+        tell({"event": "serving"})
+        loop = ServeLoop(folder, plan, RoundsOver(network))
+        while True:
+            loop.step()
+            time.sleep(_LOOK)
 
 
-def _follow(asked: Control, number: int, lines: list[submit.History], tell: Tell) -> Ending:
-    """Tell what happens until the run ends. A silence of the server is told once."""
-    before = Ending("", "")
-    while True:
-        ending = asked.ending(number)
-        if ending.details and not (ending.how or before.details):
-            tell({"event": "silence", "message": ending.details})
-        before = ending
-        for each in lines:
-            for line in each.new():
-                tell(line)
-        if ending.how:
-            return ending
-        time.sleep(1.0)
+@contextmanager
+def _told(folder: Path, tell: Tell) -> Iterator[None]:
+    """Tell what is written to the journals, also while a round is under way."""
+    lines = [run.History(folder / name) for name in ("events.jsonl", "history.jsonl")]
+    over = threading.Event()
+
+    def look() -> None:
+        while True:
+            is_over = over.wait(0.5)
+            for each in lines:
+                for line in each.new():
+                    tell(line)
+            if is_over:
+                return
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+@contextmanager
+def _logged(path: Path) -> Iterator[None]:
+    """Write what the loop logs as JSON lines, at most 30 MiB of them."""
+    handler = RotatingFileHandler(path, maxBytes=10 * _MEGABYTE, backupCount=2, encoding="utf-8")
+    handler.setFormatter(JsonLines())
+    ours = logging.getLogger("solera")
+    ours.addHandler(handler)
+    ours.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        ours.removeHandler(handler)
 
 
 def roll_back(folder: Path, to: int | None, reason: str = "by hand") -> Version:
@@ -111,24 +132,16 @@ def roll_back(folder: Path, to: int | None, reason: str = "by hand") -> Version:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Refuse a second `serve` of one folder: each would end the other's run."""
+    """Refuse a second `serve` of one folder: only one may decide what is published."""
     try:
-        held = FileLock(folder / "supervisor.lock", timeout=0, mode=PRIVATE).acquire()
+        held = FileLock(folder / LOCK, timeout=0, mode=PRIVATE).acquire()
     except Timeout:
         raise DeployError(f"{folder} is already being served", "stop the other command first") from None
     with held:
         yield
 
 
-def _end(folder: Path) -> None:
-    """End the app if its server answers, wait until it has written its last word, and note the stop."""
-    with suppress(DeployError):
-        address = flower.read_address(folder)
-        reachability.check(address)
-        with control(address, read_token(flower.home_of(folder))) as asked:
-            asked.stop_all()
-    with suppress(Timeout, OSError), FileLock(folder / LOCK, timeout=_LEAVING, mode=PRIVATE):
-        pass
+def _note_stop(folder: Path) -> None:
     serving = Serving.read(folder)
     if serving is not None:
         serving.state = "stopped"

@@ -1,4 +1,4 @@
-"""The status of a federation in one document, from what its server and SuperLink write."""
+"""The status of a federation in one document, from what its server writes, and from its database."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from solera.core.errors import SoleraError
-from solera.deploy.common import flower
-from solera.deploy.common.credential import read_token
+from solera.deploy.common.address import Place
 from solera.deploy.operate import reachability
-from solera.deploy.operate.control import Nodes, control
 from solera.deploy.operate.figures import Figures
+from solera.deploy.operate.server import store_of
 from solera.deploy.server.folder import FederationFolder
 from solera.deploy.server.serving import Serving
+from solera.deploy.web.store import Nodes
 
 _SILENT = 120.0  # seconds without a look after which the loop counts as gone
 _OFTEN = 3  # failures in a row that are told as a problem
@@ -66,10 +66,9 @@ class Status:
 def nodes_of(folder: Path) -> Nodes | None:
     """Registered and online nodes; None if the server does not answer."""
     try:
-        address = flower.read_address(folder)
-        reachability.check(address)
-        with control(address, read_token(flower.home_of(folder))) as asked:
-            return asked.nodes()
+        reachability.check(Place.read(folder).server)
+        with store_of(folder) as store:
+            return store.nodes()
     except (SoleraError, OSError):
         return None
 

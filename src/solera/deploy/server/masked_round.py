@@ -30,13 +30,11 @@ from solera.deploy.secure.terms import (
     model_digest,
     state_digest,
 )
-from solera.deploy.server.added_sums import Added, AddedSums
 from solera.deploy.server.coordinator import Coordinator
 from solera.deploy.server.group_sums import GroupSum, take_in
 from solera.deploy.server.openings import Opening, OpeningGroup
 from solera.deploy.server.round import Round
 from solera.privacy.secagg import SecAggError, Server
-from solera.privacy.secagg.server import MaskedSum
 
 FIXED = "and sums without noise are over one cohort alone"
 STAGES = ("advertise", "share", "mask", "confirm", "unmask")
@@ -105,7 +103,6 @@ class MaskedRound:
         self._sessions = sessions
         self._tasks: dict[int, Task] = {}
         self._slots: dict[int, list[int]] = {}
-        self._sums: dict[int, list[MaskedSum]] = {}  # of edges, by group
         now.masked = {
             "members": sum(len(each.nodes) for each in sessions),
             "threshold": sum(each.server.setup.threshold for each in sessions),
@@ -211,22 +208,15 @@ class MaskedRound:
         }
         self._now.bytes_down += sum(packet.bytes for packet in sent.values())
         answers: dict[int, list[tuple[int, bytes]]] = {each.place: [] for each in self._sessions}
-        waiting, added = set(sent), AddedSums()
+        waiting = set(sent)
 
         def take(node: int, packet: Packet) -> None:
             waiting.discard(node)
             session, number = who[node]
-            if isinstance(packet, Added):
-                added.note(packet)
-                added.take(node, self._message(kind, node, packet))
-            else:
-                answers[session.place].append((number, self._message(kind, node, packet)))
+            answers[session.place].append((number, self._message(kind, node, packet)))
             self._now.bytes_up += packet.bytes
 
         exchange(kind, sent, take)
-        self._now.bytes_up += added.bytes
-        numbers = {node: (session.place, number) for node, (session, number) in who.items()}
-        self._sums = added.of_groups(self._coordinator, numbers)
         for node in sorted(waiting):
             self._coordinator.reject(node, Reason.NO_REPLY, f"no reply to {kind}")
         self._sessions = [
@@ -300,7 +290,7 @@ class MaskedRound:
             case "share":
                 session.next = server.collect_shares(answers)
             case "mask":
-                session.next = server.collect_masked(answers, self._sums.get(session.place, ()))
+                session.next = server.collect_masked(answers)
                 self._check_users(session)
             case "confirm":
                 session.next = server.collect_confirmations(answers)

@@ -27,10 +27,7 @@ class Reply:
 
 @dataclass
 class Stage:
-    """One exchange: nodes asked, replies, seconds; messages of the server, and bytes of fields and arrays.
-
-    An edge has one message each way for all its members.
-    """
+    """One exchange: nodes asked, replies, seconds; messages of the server, and bytes of fields and arrays."""
 
     nodes: int
     replies: int = 0

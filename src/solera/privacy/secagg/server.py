@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import NamedTuple, Self
+from typing import Self
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
@@ -38,13 +38,6 @@ from solera.privacy.secagg.rules import Stage
 from solera.privacy.secagg.setup import Setup
 
 Answers = Iterable[tuple[int, bytes]]  # who sent it, as the transport knows, and what
-
-
-class MaskedSum(NamedTuple):
-    """Masked inputs of some clients, added up on their way: what each said besides, and the sum."""
-
-    heads: dict[int, bytes]
-    vector: bytes
 
 
 class Opening(BaseModel):
@@ -147,40 +140,18 @@ class Server:
             for client in self._sharers
         }
 
-    def collect_masked(self, answers: Answers, sums: Iterable[MaskedSum] = ()) -> dict[int, bytes]:
-        """Masked inputs, added up as they come; to each client the list of survivors.
-
-        `sums` are inputs that somebody else has added up: all clients of one are taken, or none.
-        """
+    def collect_masked(self, answers: Answers) -> dict[int, bytes]:
+        """Masked inputs, added up as they come; to each client the list of survivors."""
         encoding = self.setup.encoding
         total = np.zeros(encoding.length, encoding.dtype)
-        answers, added = list(answers), set[int]()
-        alone = {client for client, _ in answers}
-
-        def add(vector: bytes | memoryview) -> None:
-            if len(vector) != encoding.nbytes:
-                raise SecAggError(f"a vector of {len(vector)} bytes, not {encoding.nbytes}")
-            np.add(total, np.frombuffer(vector, encoding.dtype), out=total)
 
         def take(client: int, data: bytes) -> None:
             sent = self._masked_input(client, data)
-            if client not in added:
-                add(sent.vector)
+            if len(sent.vector) != encoding.nbytes:
+                raise SecAggError(f"a vector of {len(sent.vector)} bytes, not {encoding.nbytes}")
+            np.add(total, np.frombuffer(sent.vector, encoding.dtype), out=total)
             self._unusable[client] = sent.unusable
 
-        for one in sums:
-            try:
-                for client, head in one.heads.items():
-                    if client not in self._sharers or client in added | alone:
-                        raise SecAggError(f"no answer is expected from client {client}")
-                    if len(self._masked_input(client, head).vector):
-                        raise SecAggError(f"client {client} is in a sum, and has a vector of its own")
-                add(one.vector)
-            except SecAggError as error:
-                self.refused |= dict.fromkeys(one.heads, error.message)
-                continue
-            added |= one.heads.keys()
-            answers += one.heads.items()
         self._survivors = self._collect(Stage.MASK, self._sharers, answers, take)
         self._sum = total
         self._check_dealers()

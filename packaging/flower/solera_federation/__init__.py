@@ -1,0 +1,1 @@
+"""Solera's app for Flower."""

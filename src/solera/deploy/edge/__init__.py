@@ -1,1 +1,0 @@
-"""The guard between the network and Flower's SuperLink."""

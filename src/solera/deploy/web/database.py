@@ -1,0 +1,179 @@
+"""One database, PostgreSQL or SQLite, by the same SQL: as a worker asks it, and as the coordinator does.
+
+Statements name their values $1, $2, … A worker waits for many answers at once: asyncpg, or a thread for
+SQLite. The coordinator and the operator's commands wait for one: psycopg, or SQLite itself. Both libraries
+for PostgreSQL are the extra `postgres`; SQLite needs nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+from solera.core.errors import ConfigError, DeployError
+
+Rows = Sequence[Sequence[Any]]
+SQLITE, POSTGRES = "sqlite:///", "postgresql://"
+_BUSY = 60.0  # seconds for which SQLite waits for another writer
+_CONNECTIONS = 8  # of a worker, to PostgreSQL
+
+
+class Connection(Protocol):
+    """A database that is waited for."""
+
+    def rows(self, sql: str, *values: Any) -> Rows:
+        """What a statement finds or changes."""
+
+    def many(self, sql: str, values: Iterable[Sequence[Any]]) -> None:
+        """The same statement with many rows of values, in one transaction."""
+
+    def close(self) -> None:
+        """End the connection."""
+
+
+class Asked(Protocol):
+    """A database that answers many at once."""
+
+    async def rows(self, sql: str, *values: Any) -> Rows:
+        """What a statement finds or changes."""
+
+    async def close(self) -> None:
+        """End all connections."""
+
+
+def connect(url: str) -> Connection:
+    """Connect to a database with the newest schema."""
+    if url.startswith(SQLITE):
+        return _Sqlite(Path(url.removeprefix(SQLITE)))
+    return _Postgres(url)
+
+
+async def ask(url: str) -> Asked:
+    """The same for a worker."""
+    if url.startswith(SQLITE):
+        return _Threaded(_Sqlite(Path(url.removeprefix(SQLITE))))
+    return await _Pool.open(url)
+
+
+class _Sqlite:
+    """A file. What an answered request has written outlives the process, not a power cut."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._line = sqlite3.connect(path, timeout=_BUSY, isolation_level=None, check_same_thread=False)
+            self._line.execute("PRAGMA journal_mode = WAL")
+            self._line.execute("PRAGMA synchronous = NORMAL")
+            self._line.execute("PRAGMA foreign_keys = ON")
+        except sqlite3.Error as error:
+            raise DeployError(f"{path} cannot be opened: {error}", "check the disk") from None
+
+    def rows(self, sql: str, *values: Any) -> Rows:
+        return self._line.execute(sql, _named(values)).fetchall()
+
+    def many(self, sql: str, values: Iterable[Sequence[Any]]) -> None:
+        with self._alone():
+            self._line.executemany(sql, map(_named, values))
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        self._line.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._line.execute("COMMIT")
+        except BaseException:
+            self._line.execute("ROLLBACK")
+            raise
+
+    def close(self) -> None:
+        self._line.close()
+
+
+def _named(values: Sequence[Any]) -> dict[str, Any]:
+    return {str(place): value for place, value in enumerate(values, start=1)}
+
+
+class _Threaded:
+    """A file, asked by one thread."""
+
+    def __init__(self, file: _Sqlite) -> None:
+        self._file, self._thread = file, ThreadPoolExecutor(1)
+
+    async def rows(self, sql: str, *values: Any) -> Rows:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, lambda: self._file.rows(sql, *values))
+
+    async def close(self) -> None:
+        self._thread.shutdown()
+        self._file.close()
+
+
+class _Postgres:
+    """A server, through psycopg. A connection that broke is made again by the next question."""
+
+    def __init__(self, url: str) -> None:
+        try:
+            import psycopg  # noqa: PLC0415 - in an extra of its own
+        except ImportError:
+            raise _missing() from None
+        self._psycopg, self._url = psycopg, url
+        self._line = self._connected()
+
+    def _connected(self) -> Any:
+        psycopg = self._psycopg
+        try:
+            return psycopg.connect(self._url, autocommit=True, cursor_factory=psycopg.RawCursor)
+        except psycopg.Error as error:
+            said = " ".join(str(error).split())
+            raise DeployError(f"the database does not answer: {said}", "check --database") from None
+
+    def rows(self, sql: str, *values: Any) -> Rows:
+        with self._asking():
+            found = self._line.execute(sql, values)
+            return found.fetchall() if found.description else []
+
+    def many(self, sql: str, values: Iterable[Sequence[Any]]) -> None:
+        with self._asking(), self._line.transaction(), self._line.cursor() as cursor:
+            cursor.executemany(sql, values)
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        if self._line.closed:
+            self._line = self._connected()
+        try:
+            yield
+        except self._psycopg.OperationalError as error:
+            self._line.close()
+            raise DeployError(f"the database does not answer: {error}", "it is asked again") from None
+
+    def close(self) -> None:
+        self._line.close()
+
+
+class _Pool:
+    """A server, through asyncpg."""
+
+    def __init__(self, pool: Any) -> None:
+        self._pool = pool
+
+    @classmethod
+    async def open(cls, url: str) -> _Pool:
+        try:
+            import asyncpg  # noqa: PLC0415 - in an extra of its own
+        except ImportError:
+            raise _missing() from None
+        return cls(await asyncpg.create_pool(url, min_size=1, max_size=_CONNECTIONS, command_timeout=30))
+
+    async def rows(self, sql: str, *values: Any) -> Rows:
+        return list(await self._pool.fetch(sql, *values))
+
+    async def close(self) -> None:
+        await self._pool.close()
+
+
+def _missing() -> ConfigError:
+    return ConfigError("PostgreSQL needs two libraries", "pip install 'solera[deploy,postgres]'")
