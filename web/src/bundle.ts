@@ -54,7 +54,7 @@ const MANIFEST = "manifest.json";
 const SIGNATURE = "manifest.sig";
 const CATALOGUE = "catalogue.json";
 const TENSORS = "shared.safetensors";
-const FORMATS = [1, 2, 3, 4]; // 2: compact weights; 3: genres, and weights of either form; 4: two models
+const FORMATS = [1, 2, 3, 4, 5]; // 2: compact weights; 3: genres, weights of either form; 4: two models; 5: ids
 const AGAIN = "Get the page again from its publisher.";
 
 export async function readBundle(bytes: Uint8Array<ArrayBuffer>): Promise<Bundle> {

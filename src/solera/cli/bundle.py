@@ -58,7 +58,7 @@ def export(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Titles, years and genres: CSV file of id,title[,year][,genres] (default: the data set's).",
+            help="CSV file of id,title[,year][,genres][,tmdb…] (default: as the data set has them).",
         ),
     ] = None,
     data_dir: DataDir = None,
@@ -91,7 +91,8 @@ def new(
     key: Key,
     data: Annotated[str | None, typer.Option(help="Use the items of a data set or of your own file.")] = None,
     catalogue: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The items: a CSV file of id,title[,year][,genres].")
+        Path | None,
+        typer.Option(metavar="FILE", help="The items: a CSV file of id,title[,year][,genres][,tmdb…]."),
     ] = None,
     plugin: Plugins = None,
     option: Annotated[
@@ -150,7 +151,10 @@ def extend(
     output: Output,
     key: Key,
     catalogue: Annotated[
-        Path, typer.Option(metavar="FILE", help="CSV file of only the new items: id,title[,year][,genres].")
+        Path,
+        typer.Option(
+            metavar="FILE", help="CSV file of only the new items: id,title[,year][,genres][,tmdb…]."
+        ),
     ],
 ) -> Answer:
     """Write the next version of a catalogue. Existing items keep their positions; new items follow.

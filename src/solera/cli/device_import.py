@@ -174,7 +174,10 @@ def _shown(report: Report) -> list[Table | Line | str]:
     said += [Line(f"bad row: {fault}") for fault in report.faults]
     said += [Line(f"matched: {title} is {item}") for title, item in report.accepted.items()]
     if report.matched:
-        said.append(f"{counted(report.items, 'item', 'items')} in the catalogue")
+        said.append(
+            f"{counted(report.items, 'item', 'items')} in the catalogue:"
+            f" {report.by_id:,} rows by id, {report.matched - report.by_id:,} by title and year"
+        )
     if report.rated:
         seen = counted(report.seen_only, "item is", "items are")
         said.append(

@@ -5,7 +5,7 @@ A zip whose members are stored as they are, not compressed, so that nothing grow
 manifest.json        method, options, versions, and the SHA-256 of the other members
 manifest.sig         the publisher's public key (32 bytes) and its Ed25519 signature of the manifest (64)
 catalogue.json       [id, title, year or null] of every item, in the order of the tensors' rows; in format 3
-                     [id, title, year or null, [genre, …]]
+                     [id, title, year or null, [genre, …]], in format 5 {kind: id elsewhere} after that
 shared.safetensors   the shared parameters, nothing personal
 
 docs/reference/bundle-format.md describes every field. Nothing of a file is looked at before the signature
@@ -18,8 +18,9 @@ import hashlib
 import json
 import struct
 import zipfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -31,6 +32,9 @@ FORMAT = 1
 COMPACT_FORMAT = 2  # the same with compact weights of a one-round method (`device.compact`)
 GENRES_FORMAT = 3  # the same with genres in the catalogue, and weights of either form
 BLEND_FORMAT = 4  # two models that score together; names of the second one's tensors begin with `SECOND`
+IDS_FORMAT = 5  # the same with ids elsewhere in the catalogue, and one model or two
+IdKind = Literal["tmdb", "imdb", "tvdb", "musicbrainz", "isbn"]  # of an item elsewhere
+ID_KINDS: tuple[str, ...] = get_args(IdKind)
 SECOND = "second/"
 MANIFEST, SIGNATURE, CATALOGUE, TENSORS = (
     "manifest.json",
@@ -54,6 +58,7 @@ class Item(NamedTuple):
     title: str
     year: int | None
     genres: tuple[str, ...] = ()
+    ids: Mapping[str, str] = {}  # of the same item elsewhere, by kind
 
 
 class ModelEntry(BaseModel):
@@ -132,8 +137,8 @@ class Bundle:
         """All items, in the order of the tensors' rows, their text safe to show."""
         try:
             items = [
-                Item(clean_text(str(id_)), clean_text(str(title)), year, _genres(*genres))
-                for id_, title, year, *genres in json.loads(self.read(CATALOGUE))
+                Item(clean_text(str(id_)), clean_text(str(title)), year, *_more(*more))
+                for id_, title, year, *more in json.loads(self.read(CATALOGUE))
             ]
         except (ValueError, TypeError, RecursionError):
             raise BundleError(f"{self.path}: the catalogue cannot be read", _AGAIN) from None
@@ -144,8 +149,9 @@ class Bundle:
         return items
 
 
-def _genres(names: list[str] | None = None) -> tuple[str, ...]:
-    return tuple(clean_text(str(name)) for name in names or ())
+def _more(genres: Sequence[str] = (), ids: Mapping[str, str] = {}) -> tuple[tuple[str, ...], dict[str, str]]:
+    kept = {kind: clean_text(str(ids[kind])) for kind in ID_KINDS if kind in ids}
+    return tuple(clean_text(str(name)) for name in genres), kept
 
 
 class _opened:  # noqa: N801 - read as a function
@@ -190,11 +196,11 @@ def _manifest(path: Path, text: bytes) -> Manifest:
         kind = version = None
     if kind != "solera bundle" or not isinstance(version, int):
         raise BundleError(f"{path} is signed, but is not a bundle", _AGAIN)
-    if version not in {FORMAT, COMPACT_FORMAT, GENRES_FORMAT, BLEND_FORMAT}:
+    if not FORMAT <= version <= IDS_FORMAT:
         older = version < FORMAT
         raise BundleError(
             f"{path} has format {version}, which is {'older' if older else 'newer'} than format "
-            f"{FORMAT if older else BLEND_FORMAT}, which is read here",
+            f"{FORMAT if older else IDS_FORMAT}, which is read here",
             "ask the publisher for a new bundle" if older else "pip install --upgrade solera",
         )
     try:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import defaultdict
+from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import cached_property
+from typing import Any
 
 from solera.core.errors import DataError
 from solera.device.bundle import Item
@@ -47,6 +49,14 @@ def titles_in(title: str) -> list[str]:
     return list(dict.fromkeys(plain(each) for each in (name, outer, *inner) if each.strip()))
 
 
+def plain_id(kind: str, id_: str) -> str:
+    """An id elsewhere as its kind is compared: tt0133093, 0133093 and 133093 are one film of IMDb."""
+    text = id_.strip().lower()
+    if kind == "imdb":
+        return text.removeprefix("tt").lstrip("0")
+    return re.sub(r"[\s-]", "", text) if kind == "isbn" else text
+
+
 def fits(item: Item, year: int | None) -> bool:
     """Whether an item may be of a year: years may be one apart, and an unknown year fits all."""
     return item.year is None or year is None or abs(item.year - year) <= 1
@@ -62,6 +72,20 @@ class Catalogue:
     def number(self) -> dict[str, int]:
         """The row of every id."""
         return {item.id: row for row, item in enumerate(self.items)}
+
+    @cached_property
+    def _elsewhere(self) -> dict[tuple[str, str], Item]:
+        """Items by their ids elsewhere; an id that two items have is nobody's."""
+        found: dict[tuple[str, str], list[Item]] = defaultdict(list)
+        for item in self.items:
+            for kind, id_ in item.ids.items():
+                found[kind, plain_id(kind, id_)].append(item)
+        return {key: items[0] for key, items in found.items() if len(items) == 1}
+
+    def by_ids(self, ids: Mapping[Any, str]) -> Item | None:
+        """The item that has the first of these ids elsewhere that any item has."""
+        found = (self._elsewhere.get((kind, plain_id(kind, id_))) for kind, id_ in ids.items())
+        return next((item for item in found if item), None)
 
     @cached_property
     def _by_title(self) -> dict[str, list[Item]]:
@@ -114,8 +138,8 @@ class Catalogue:
 
     def find(self, text: str) -> Item:
         """The item of an id or a title; an unknown one is an error with what may have been meant."""
-        row = self.number.get(text)
-        item = self.match(text) if row is None else self.items[row]
+        row, (kind, _, id_) = self.number.get(text), text.partition(":")
+        item = (self.by_ids({kind: id_}) or self.match(text)) if row is None else self.items[row]
         if item is None:
             near = "; ".join(item.title for item in self.near(text) or self.near(split_year(text)[0]))
             raise DataError(

@@ -1,4 +1,4 @@
-"""A publisher's own file of items: id, title and, if it has them, year and genres of each."""
+"""A publisher's own file of items: id, title and, if it has them, year, genres and ids elsewhere of each."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from solera.core.errors import DataError
 from solera.core.text import clean_text
 from solera.data.table import Table, read_table
-from solera.device.bundle import Item
+from solera.device.bundle import ID_KINDS, Item
 from solera.device.catalogue import split_year
 
 _NEEDED, _YEAR, _GENRES = ("id", "title"), "year", "genres"
@@ -22,10 +22,11 @@ def read_items(path: Path) -> list[Item]:
         raise DataError(f"{path} is not a file", "give a CSV file with the columns id,title")
     table = read_table(path, "\t" if path.suffix == ".tsv" else ",", quoted=True)
     wrong = set(table.columns) ^ {*_NEEDED, _YEAR, _GENRES}
-    if wrong - {_YEAR, _GENRES}:
+    if wrong - {_YEAR, _GENRES, *ID_KINDS}:
         raise DataError(
             f"{path} has the columns {', '.join(table.columns)}",
-            "its first line must be id,title; year and genres may follow, with genres as in Comedy|Drama",
+            "its first line must be id,title; year and genres may follow, with genres as in Comedy|Drama,"
+            f" and ids elsewhere: {', '.join(ID_KINDS)}",
         )
     ids = [clean_text(id_).strip() for id_ in table.ids("id").to_list()]
     titles = [clean_text(title).strip() for title in table.columns["title"].to_list()]
@@ -38,7 +39,16 @@ def read_items(path: Path) -> list[Item]:
         seen[id_] = row
     years = _years(table) if _YEAR in table.columns else [split_year(title)[1] for title in titles]
     genres = _genres(table) if _GENRES in table.columns else [()] * len(ids)
-    return [Item(*each) for each in zip(ids, titles, years, genres, strict=True)]
+    return [Item(*each) for each in zip(ids, titles, years, genres, _elsewhere(table, len(ids)), strict=True)]
+
+
+def _elsewhere(table: Table, count: int) -> list[dict[str, str]]:
+    found: list[dict[str, str]] = [{} for _ in range(count)]
+    for kind in (each for each in ID_KINDS if each in table.columns):
+        for ids, text in zip(found, table.columns[kind].to_list(), strict=True):
+            if id_ := clean_text(text).strip():
+                ids[kind] = id_
+    return found
 
 
 def _years(table: Table) -> list[int | None]:

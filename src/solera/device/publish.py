@@ -24,6 +24,7 @@ from solera.device.bundle import (
     COMPACT_FORMAT,
     FORMAT,
     GENRES_FORMAT,
+    IDS_FORMAT,
     LIMITS,
     MANIFEST,
     SECOND,
@@ -266,8 +267,8 @@ def write(
     second: SecondModel | None = None,
 ) -> Bundle:
     """Sign and write a bundle, if a device would take it."""
-    with_genres = any(item.genres for item in items)
-    listed = [item if with_genres else item[:3] for item in items]
+    with_genres, with_ids = any(item.genres for item in items), any(item.ids for item in items)
+    listed = [item if with_ids else item[:4] if with_genres else item[:3] for item in items]
     members = {
         CATALOGUE: json.dumps(listed, ensure_ascii=False).encode(),
         TENSORS: save({name: value.contiguous() for name, value in (tensors or {}).items()}),
@@ -279,7 +280,7 @@ def write(
                 "use a method with item vectors",
             )
     manifest = Manifest(
-        format=max(format_, GENRES_FORMAT) if with_genres else format_,
+        format=IDS_FORMAT if with_ids else max(format_, GENRES_FORMAT) if with_genres else format_,
         library=__version__,
         **about._asdict(),
         catalogue_version=catalogue_version,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 from starlette.requests import Request
@@ -33,6 +33,7 @@ class Item(Frozen):
     title: str
     year: int | None = None
     genres: list[str] = Field(default_factory=list)
+    ids: dict[str, str] = Field(default_factory=dict, description="Of the same item elsewhere, by kind.")
 
 
 class Reason(Frozen):
@@ -75,6 +76,9 @@ class Interaction(Frozen):
     item: str | None = Field(default=None, max_length=_LONGEST, description="Id in the catalogue.")
     title: str | None = Field(default=None, max_length=_LONGEST, description="Title, instead of the id.")
     year: int | None = Field(default=None, ge=1, le=9999, description="Year that goes with the title.")
+    ids: dict[bundle.IdKind, Annotated[str, Field(max_length=_LONGEST)]] = Field(
+        default_factory=dict, description="Ids elsewhere, which are looked for first."
+    )
     time: int | None = Field(
         default=None, ge=-(10**12), le=10**12, description="Seconds since 1970; null if unknown."
     )
@@ -84,13 +88,15 @@ class Interaction(Frozen):
 
     @model_validator(mode="after")
     def _one(self) -> Self:
-        if (self.item is None) == (self.title is None):
-            raise ValueError("give either item or title")
+        if self.item is not None and (self.title is not None or self.ids):
+            raise ValueError("give either item, or title and ids")
+        if self.item is None and self.title is None and not self.ids:
+            raise ValueError("give an item, a title or ids")
         return self
 
     def named(self) -> str:
         """The title or id, as it was given."""
-        text = self.item or self.title or ""
+        text = self.item or self.title or ", ".join(f"{kind}:{id_}" for kind, id_ in self.ids.items())
         return text if self.year is None else f"{text} ({self.year})"
 
 
@@ -107,6 +113,7 @@ class Added(Frozen):
     """
 
     taken: int
+    by_id: int = Field(default=0, description="How many of them were found by an id; the others by title.")
     not_found: list[str]
 
 
@@ -163,15 +170,16 @@ class ApiRoutes:
         given, user = (await body(request, Interactions)).interactions, request.state.user
 
         def job(device: Device) -> Added:
-            rows, missing = [], []
+            rows, missing, by_id = [], [], 0
             for each in given:
                 found = _find(device, each, user)
                 if found is None:
                     missing.append(each.named())
                 else:
                     rows.append((found, each.time, each.liked))
+                    by_id += each.item is not None or device.catalogue.by_ids(each.ids) is not None
             device.add_all(rows, user, "api")
-            return Added(taken=len(rows), not_found=missing)
+            return Added(taken=len(rows), by_id=by_id, not_found=missing)
 
         return _json(await self._worker.run(job))
 
@@ -179,6 +187,8 @@ class ApiRoutes:
 def _find(device: Device, each: Interaction, user: str) -> str | None:
     if each.item is not None:
         return each.item if each.item in device.catalogue.number else None
+    if (same := device.catalogue.by_ids(each.ids)) is not None or each.title is None:
+        return None if same is None else same.id
     try:
         return device.find(each.named(), user).id
     except DataError:
@@ -186,7 +196,7 @@ def _find(device: Device, each: Interaction, user: str) -> str | None:
 
 
 def _item(item: bundle.Item) -> Item:
-    return Item(id=item.id, title=item.title, year=item.year, genres=list(item.genres))
+    return Item(id=item.id, title=item.title, year=item.year, genres=list(item.genres), ids=dict(item.ids))
 
 
 def _json(answer: Frozen) -> JSONResponse:

@@ -49,8 +49,9 @@ Accept = Callable[[list[Unmatched]], Mapping[Key, Item]]
 class Report(NamedTuple):
     """Result of an import.
 
-    `entries` were read, and `matched` of them are in the catalogue as so many `items`. Of those, `added` were
-    new and `repeated` came more than once in the file. `rated` entries have a rating or a heart, and
+    `entries` were read, and `matched` of them are in the catalogue as so many `items`, `by_id` of them by an
+    id and the others by title and year. Of those items, `added` were new and `repeated` came more than once
+    in the file. `rated` entries have a rating or a heart, and
     `seen_only` are the items whose rating is below `like_from`. `accepted` are the titles that were matched
     with a near item. `unlisted` counts the entries whose titles are not in the catalogue and were too many to
     list, and `left_out` the rows that the reader did not take, by reason; `faults` describes the first bad
@@ -59,6 +60,7 @@ class Report(NamedTuple):
 
     entries: int
     matched: int
+    by_id: int
     items: int
     added: int
     repeated: int
@@ -132,9 +134,13 @@ def import_file(
     """
     source, catalogue = Source(path, like_from=like_from), device.catalogue
     match = lru_cache(maxsize=_REMEMBERED)(_matcher(device, user))
-    found = Found()
+    found, by_id = Found(), 0
     for entry in read_entries(format_, source, options, as_list=as_list):
-        found.add(_row(catalogue, match, entry), entry)
+        row = _row(catalogue, match, entry)
+        by_id += row is not None and (
+            entry.item in catalogue.number or catalogue.by_ids(entry.ids) is not None
+        )
+        found.add(row, entry)
         if found.entries % _STEP == 0:
             progress(found.entries)
     unmatched = _unmatched(catalogue, found)
@@ -152,6 +158,7 @@ def import_file(
     return Report(
         entries=found.entries,
         matched=len(found.rows),
+        by_id=by_id,
         items=len(set(found.rows)),
         added=added,
         repeated=len(found.rows) - len(set(found.rows)) if as_list else found.repeated(),
@@ -193,7 +200,9 @@ def _row(catalogue: Catalogue, match: Callable[[str, int | None], Item | None], 
     number = catalogue.number
     if entry.item in number:
         return number[entry.item]
-    if entry.title == entry.item:  # an id alone: a film may be called 1984 as well
+    if (same := catalogue.by_ids(entry.ids)) is not None:
+        return number[same.id]
+    if entry.title in (entry.item, *entry.ids.values()):  # an id alone: a film may be called 1984 as well
         return None
     found = (match(title, entry.year) for title in (entry.title, *entry.others) if title)
     return next((number[item.id] for item in found if item), None)

@@ -27,20 +27,21 @@ class Entry(NamedTuple):
     item: str | None = None
     others: tuple[str, ...] = ()
     liked: bool | None = None
+    ids: Mapping[str, str] = {}  # elsewhere, by kind
 
 
 def cleaned(source: Source, entries: Iterator[Entry]) -> Iterator[Entry]:
     """The entries with text that is safe to keep and to show; those without a usable name are left out."""
     most = source.budget.name
-    for title, year, time, item, others, liking in entries:
-        if len(title) > most or len(item or "") > most:
+    for title, year, time, item, others, liking, ids in entries:
+        if len(title) > most or any(len(id_) > most for id_ in (item or "", *ids.values())):
             source.left_out[f"the name has more than {most} characters"] += 1
         elif not (name := clean_text(title)).strip():
             source.left_out["there is no name"] += 1
         else:
             id_ = None if item is None else clean_text(item)
             more = tuple(clean_text(o) for o in others if len(o) <= most)
-            yield Entry(name, year, time, id_, more, liking)
+            yield Entry(name, year, time, id_, more, liking, ids)
 
 
 def only(options: Mapping[str, str], known: tuple[str, ...], format_: str) -> None:

@@ -1,8 +1,9 @@
 """ListenBrainz: Settings → Export. The zip as it comes, one of its `listens/YEAR/MONTH.jsonl`, or a list.
 
 A listen is {"listened_at": seconds, "track_metadata": {"artist_name": …, "mbid_mapping": {"artists":
-[{"artist_credit_name": …}, …]}}}. The catalogue's items are artists: the name as it was submitted is
-looked for first, then those of the artists that MusicBrainz knows the recording by.
+[{"artist_credit_name": …, "artist_mbid": …}, …]}}}. The catalogue's items are artists: the id of the only
+artist is looked for first, then the name as it was submitted, then those of the artists that MusicBrainz
+knows the recording by.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ def read_listenbrainz(source: Source, options: Mapping[str, str]) -> Iterator[En
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
             source.bad(where, "not a listen with listened_at and artist_name")
             continue
-        yield Entry(artist, None, time, None, others)
+        one = mapped[0].get("artist_mbid") if len(mapped) == 1 else None
+        yield Entry(artist, None, time, None, others, ids={"musicbrainz": str(one)} if one else {})
 
 
 def _listens(source: Source) -> Iterator[tuple[str, Any]]:

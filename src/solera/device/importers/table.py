@@ -1,5 +1,7 @@
 """Any CSV or TSV file with a header, whose columns are named: item or title, year, time, rating, counts.
 
+An item may have ids elsewhere too, such as tmdb.
+
 `counts` is yes or no: what an exported history says of every entry. From an exported history, which is known
 by its header, the quotes are removed that keep spreadsheets from reading formulas.
 """
@@ -9,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from solera.core.errors import ConfigError, DataError, closest
+from solera.device.bundle import ID_KINDS
 from solera.device.history import COLUMNS, unquoted
 from solera.device.importers.csv_text import read_csv
 from solera.device.importers.entry import Entry, liked, only, rating_of, seconds, year_of
 from solera.device.importers.source import Source
 
-_KINDS = ("item", "title", "year", "time", "rating", "counts")
+_KINDS = ("item", "title", "year", "time", "rating", "counts", *ID_KINDS)
 _COUNTS = {"yes": True, "no": False, "": None}
 _STARS = 5
 
@@ -22,7 +25,7 @@ _STARS = 5
 def read_own_table(source: Source, options: Mapping[str, str]) -> Iterator[Entry]:
     """One entry per row."""
     only(options, _KINDS, "csv")
-    if not {"item", "title"} & options.keys():
+    if not {"item", "title", *ID_KINDS} & options.keys():
         raise ConfigError(
             "the column of the item is not known", "give --columns title=…,year=…,time=… or item=…,time=…"
         )
@@ -35,7 +38,8 @@ def read_own_table(source: Source, options: Mapping[str, str]) -> Iterator[Entry
         for where, row in table.rows:
             field = {kind: read(row.get(name, "")).strip() for kind, name in options.items()}
             item = field.get("item") or None
-            title = field.get("title") or item
+            ids = {kind: field[kind] for kind in ID_KINDS if field.get(kind)}
+            title = field.get("title") or item or next(iter(ids.values()), None)
             if title is None:
                 source.bad(where, "neither an item nor a title")
                 continue
@@ -54,4 +58,4 @@ def read_own_table(source: Source, options: Mapping[str, str]) -> Iterator[Entry
                     "give --like-from on the file's own scale, for example --like-from 7",
                 )
             opinion = liked(rating, source.like_from) if counts is None else counts
-            yield Entry(title, year, time, item, liked=opinion)
+            yield Entry(title, year, time, item, liked=opinion, ids=ids)
