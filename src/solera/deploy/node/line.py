@@ -35,6 +35,7 @@ _LOG = logging.getLogger("solera.node")
 _WAIT = 25.0  # seconds that a check-in may be kept open
 _LONGEST = 30.0  # seconds between two attempts at what a server does not take now
 _LAST_WORD = 2.0  # seconds that a server may take to hear that a node leaves
+_DROPPED = (409, 410, 413)  # an answer that is not wanted any more, or not in this size
 _BUSY = (408, 429, 500, 502, 503, 504)
 
 
@@ -137,7 +138,7 @@ class Line:
     def send(self, task: Task, reply: Packet) -> None:
         """Answer; what is not wanted any more is dropped."""
         answer = self._ask("POST", f"{ANSWER}{task.id}", to_bytes(reply), PACKET)
-        if answer.status_code in {httpx.codes.GONE, httpx.codes.CONFLICT}:
+        if answer.status_code in _DROPPED:
             _LOG.warning("an answer was not taken: %s", _said(answer)[0])
         elif answer.is_error:
             raise _error(answer)

@@ -37,6 +37,6 @@ class Blobs:
         """Delete what nothing has named for a while."""
         before = time.time() - _KEPT
         for path in self.path.iterdir():
-            if path.name not in used and path.stat().st_mtime < before:
-                with suppress(FileNotFoundError):
+            with suppress(FileNotFoundError):
+                if path.name not in used and path.stat().st_mtime < before:
                     path.unlink()
