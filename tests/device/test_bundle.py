@@ -19,10 +19,10 @@ pytest.importorskip("cryptography", reason="needs the device extra")
 
 from solera.core.errors import BundleError, DeviceError
 from solera.device.bundle import (
-    BLEND_FORMAT,
     CATALOGUE,
     COMPACT_FORMAT,
     FORMAT,
+    IDS_FORMAT,
     MANIFEST,
     SIGNATURE,
     TENSORS,
@@ -159,7 +159,7 @@ def test_a_truncated_file_is_refused(bundled, tmp_path, share):
 
 @pytest.mark.parametrize(
     ("version", "said"),
-    [(FORMAT - 1, ("older", "ask the publisher")), (BLEND_FORMAT + 1, ("newer", "upgrade solera"))],
+    [(FORMAT - 1, ("older", "ask the publisher")), (IDS_FORMAT + 1, ("newer", "upgrade solera"))],
 )
 def test_another_format_is_refused(bundled, keys, tmp_path, version, said):
     path = resigned(tmp_path / "b", members(bundled("fedslist")), keys, format=version)

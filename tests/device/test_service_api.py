@@ -113,7 +113,7 @@ def test_interactions_are_added_all_or_none(service):
     assert device.entries.entries("somebody") == []
     for _ in range(2):  # the second time nothing is new, and the program is not told so
         answer = service.ask("POST", "/api/v1/interactions", {"interactions": good}, token=secret)
-        assert answer.json == {"taken": 2, "not_found": ["nothing"]}
+        assert answer.json == {"taken": 2, "by_id": 1, "not_found": ["nothing"]}
     held = [(each.item, each.time, each.counts) for each in device.entries.entries("somebody")]
     assert held == [("8", None, False), ("7", 5, True)]
     assert device.history("me") == device.history()

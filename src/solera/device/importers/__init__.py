@@ -60,7 +60,6 @@ class Report(NamedTuple):
 
     entries: int
     matched: int
-    by_id: int
     items: int
     added: int
     repeated: int
@@ -74,6 +73,7 @@ class Report(NamedTuple):
     used: dict[str, int]
     unused: list[str]
     like_from: float
+    by_id: int
 
     @property
     def known(self) -> int:
