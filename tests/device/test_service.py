@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 from pathlib import Path
 from urllib.parse import quote
@@ -182,19 +180,6 @@ def test_a_port_in_use_and_a_missing_device_are_errors(service, tmp_path):
     assert done.exception and "cannot be used" in str(done.exception)
     done = CliRunner().invoke(app, ["device", "open", str(tmp_path / "none"), "--no-browser"])
     assert done.exception and "contains no device" in str(done.exception)
-
-
-def test_without_the_extra_the_command_says_what_installs_it(service):
-    code = """
-import sys
-sys.modules["uvicorn"] = None
-from solera.cli import main
-main()
-"""
-    command = [sys.executable, "-c", code, "device", "open", str(service.folder), "--no-browser"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 2, done.stderr
-    assert "pip install 'solera[page]'" in done.stderr
 
 
 def test_the_browser_is_opened_by_a_private_file(tmp_path, monkeypatch):
