@@ -60,12 +60,17 @@ class Client:
         self._writer.write(head.encode() + body)
         await self._writer.drain()
         answer = (await self._reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-        length = 0
+        length, is_last = 0, False
         for line in answer.split("\r\n")[1:]:
             name, _, value = line.partition(":")
             if name.lower() == "content-length":
                 length = int(value)
-        return int(answer.split(" ", 2)[1]), await self._reader.readexactly(length)
+            is_last |= name.lower() == "connection" and value.strip() == "close"
+        found = int(answer.split(" ", 2)[1]), await self._reader.readexactly(length)
+        if is_last:  # nginx ends a connection after a thousand requests
+            self.close()
+            await self.open()
+        return found
 
     def close(self) -> None:
         """End the connection."""
