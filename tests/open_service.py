@@ -28,6 +28,7 @@ class OpenService(NamedTuple):
     port: int
     token: str
     process: int
+    name: str | None = None  # of the machine, in the link
 
     @property
     def host(self) -> str:
@@ -68,7 +69,8 @@ def opened(folder: Path, *options: str, errors: IO[bytes] | None = None) -> Iter
                 assert line, "the service ended"
                 text += line
             link = urlsplit(json.loads(text)["link"])
-            yield OpenService(folder, link.port or 0, link.fragment.removeprefix("token="), process.pid)
+            token = link.fragment.removeprefix("token=")
+            yield OpenService(folder, link.port or 0, token, process.pid, link.hostname)
         finally:
             process.terminate()
             process.wait(20)

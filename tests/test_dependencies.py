@@ -19,6 +19,7 @@ RESEARCH = ROOT / "research" / "src"
 TOOLS = {"dev", "docs", "research", "web"}  # of those who work on the package
 BROUGHT_ALONG = {"ipython", "pytest"}  # imported only where a notebook or a test is at work already
 OTHERS = {"lenskit", "rectools"}  # imported only by adapters, for those who use them
+OTHERS |= {"xbmc", "xbmcaddon", "xbmcgui", "xbmcplugin"}  # of Kodi, in which the add-on runs
 
 
 def normal(name: str) -> str:

@@ -1,6 +1,7 @@
 """Many real nodes and a real server on this machine, also under chaos; is the model the simulator's?
 
     python tools/fleet.py --nodes 50                                       SQLite, one worker with TLS
+    python tools/fleet.py --nodes 50 --masked --rounds 1                   a closed form is masked once
     python tools/fleet.py --nodes 1000 --postgres                          PostgreSQL, nginx, two workers
     python tools/fleet.py --nodes 2000 --rounds 2 --postgres --chaos       the same, with everything that goes
     wrong
@@ -306,7 +307,7 @@ def main() -> None:  # noqa: PLR0912, PLR0915 - one step after the other
             min_nodes=int(0.95 * given.nodes),
             patience=900,
             deadline=600,
-            straggler_wait=20,
+            straggler_wait=40,
             min_replies=0.5,
             attempts=20,
             secure_aggregation=given.masked,

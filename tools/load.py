@@ -246,7 +246,7 @@ def main() -> None:  # noqa: PLR0915 - one step after the other
         store = Store(running.store._database)
         fence = store.take_over()
         for size, count in ((46_000, given.uploads), (1_000_000, given.uploads // 10)):
-            places = [draw.randrange(len(keys)) for _ in range(count)]
+            places = draw.sample(range(len(keys)), count)  # a device sends one answer at a time
             numbers = [device_number(public_identity(keys[place])) for place in places]
             names = store.send(
                 [Message(number, "train", "load", b"", "") for number in numbers], fence=fence, seconds=3600

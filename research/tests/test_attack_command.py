@@ -9,6 +9,8 @@ import pytest
 
 from in_process import solera
 from made_ratings import write_ratings
+from solera.study.records import Store
+from solera_research.inference.records import AttackRecord
 
 SMALL = ("--rounds", "2", "--sums", "1,2", "--clients", "5", "--threads", "1")
 
@@ -25,7 +27,8 @@ def test_tables_json_and_record_say_the_same(ratings, tmp_path):
     assert shown.returncode == 0, shown.stderr
     assert "round 2/2" in shown.stderr
     printed = json.loads(solera(*common, "--json", cwd=tmp_path).stdout)
-    kept = json.loads((tmp_path / "kept" / "ratings" / "fedmf--plain.json").read_text())
+    (record,) = Store(tmp_path / "kept", AttackRecord).all()
+    kept = json.loads(record.model_dump_json())
     assert kept["findings"] == printed["findings"]
     assert str(tmp_path) not in json.dumps(kept)
     (norm,) = (

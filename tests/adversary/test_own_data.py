@@ -36,6 +36,7 @@ from solera.device.page import write_page
 from solera.device.publish import export, start
 from solera.runs import RunConfig, train
 from solera.service.app import service as make_app
+from solera.service.guard import Place
 
 WEB = Path(__file__).parents[2] / "web"
 SECRET = "My Very Secret Film"
@@ -245,7 +246,7 @@ def unprotected(folder: Path) -> Iterator[OpenService]:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65_536)  # 120 of them are few
         port, token = listening.getsockname()[1], secrets.token_urlsafe(8)
-        app = make_app(folder, "me", token, f"127.0.0.1:{port}")
+        app = make_app(folder, "me", token, Place(f"127.0.0.1:{port}"))
         server = uvicorn.Server(uvicorn.Config(app, limit_concurrency=100, log_level="critical"))
         thread = threading.Thread(target=server.run, args=([listening],))
         thread.start()

@@ -39,6 +39,7 @@ from solera.device.ledger import Ledger
 from solera.device.policy import Agreement
 from solera.device.publish import start
 
+KEY = 64 * "0"
 REFUSED = {
     "train": [
         "train fedmf --data plays.csv --out run",
@@ -80,6 +81,13 @@ REFUSED = {
         "bundle new no_such --catalogue items.csv -o new.bundle --key publisher.key",
         "bundle new fedmf --catalogue missing.csv -o new.bundle --key publisher.key",
         "bundle new fedmf --catalogue items.csv -o new.bundle --key publisher.pub",
+    ],
+    "bundle make": [
+        "bundle make no-such-data -o new.bundle --key publisher.key",
+        "bundle make ml-100k -o new.bundle --key foreign.pub",
+        "bundle make ml-100k -o new.bundle --key missing.key",
+        "bundle make ml-100k -o new.bundle --key publisher.key --method fedmf",
+        "bundle make ml-100k -o missing/new.bundle --key publisher.key",
     ],
     "bundle extend": [
         "bundle extend films.bundle -o new.bundle --key foreign.key --catalogue items.csv",
@@ -135,6 +143,39 @@ REFUSED = {
         "device token me --create name",
         "device token me --revoke 9",
     ],
+    "device contribute": [
+        "device contribute me",
+        "device contribute me --yes --helper http://127.0.0.1:9 --server-key " + KEY,
+        "device contribute me --yes --helper http://helper.example --server-key 00",
+        "device contribute missing",
+    ],
+    "device connect": [
+        "device connect me no-such --url http://127.0.0.1:9",
+        "device connect me kodi --url http://8.8.8.8:8080",
+        "device connect me kodi --url http://127.0.0.1:9",
+        "device connect me jellyfin --url http://127.0.0.1:9 --key key",
+        "device connect me mpd --url mpd://127.0.0.1:9",
+        "device connect me kodi --remove",
+        "device connect missing kodi --url http://127.0.0.1:9",
+    ],
+    "device refresh": ["device refresh missing"],
+    "device addon": [
+        "device addon me -o addon.pdf",
+        "device addon me -o missing/addon.zip",
+        "device addon missing -o addon.zip",
+        "device addon me -o addon.zip --url nowhere",
+    ],
+    "helper start": [
+        "helper start helper --federation films --server https://h:9 --server-key 00 --devices keys/nodes",
+        f"helper start helper --federation films --server nowhere --server-key {KEY} --devices keys/nodes",
+        f"helper start helper --federation films --server https://h:9 --server-key {KEY} --devices missing",
+    ],
+    "helper serve": [
+        "helper serve reports --federation films --helper missing",
+        "helper serve reports --federation films --helper keys/nodes --database mysql://films",
+        "helper serve reports --federation films --helper keys/nodes --database postgresql://nobody@127.0.0.1:9/films",
+    ],
+    "helper counts": ["helper counts missing --federation films", "helper counts films --federation films"],
     "federation demo": ["federation demo --data missing.csv --keep kept"],
     "federation invite": [
         "federation invite keys ../../node-9 --server h.example:80",

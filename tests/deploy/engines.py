@@ -6,6 +6,7 @@ import os
 import pwd
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -76,8 +77,13 @@ class Postgres:
         self.process.wait()
         psutil.wait_procs(family)
 
+    def seconds(self) -> float:
+        """Processor time of all its processes, also of those that have ended."""
+        own = psutil.Process(self.process.pid)
+        return float(sum(sum(each.cpu_times()[:4]) for each in [own, *own.children(recursive=True)]))
+
     def stop(self) -> None:
-        self.process.terminate()
+        self.process.send_signal(signal.SIGINT)  # with SIGTERM it waits for connections, of a failed test too
         self.process.wait()
 
 

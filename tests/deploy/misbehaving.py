@@ -10,13 +10,17 @@ from pathlib import Path
 
 import numpy as np
 
-from solera.deploy.common.protocol import Packet
+from solera.deploy.common.protocol import PROTOCOL, Packet
 from solera.deploy.node.answers import Answers, answer
 
 
 def answers_of(device: Path) -> Answers:
     def answered(kind: str, packet: Packet) -> Packet:
         fault = (device / "fault.txt").read_text().strip() if (device / "fault.txt").exists() else ""
+        if fault == "former":  # a version of Solera that is one older
+            (device / "was-former").touch()
+            reply = answer(kind, packet, device)
+            return Packet({**reply.fields, "protocol": PROTOCOL - 1}, reply.arrays)
         if kind not in {"train", "mask"} or not fault:
             return answer(kind, packet, device)
         if fault.startswith("slow"):

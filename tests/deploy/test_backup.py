@@ -8,7 +8,7 @@ import shutil
 import pytest
 import torch
 
-from solera.core.errors import RunError
+from solera.core.errors import DeployError, RunError
 from solera.deploy.common.address import Address
 from solera.deploy.operate import server
 from solera.deploy.operate.backup import backup, restore
@@ -69,6 +69,18 @@ def test_devices_are_in_a_backup_and_one_that_was_revoked_stays_so(trained, keys
             assert running.store.blobs() == set()
         paths = [first, second, other]
         assert found == {key: path in gone for path, (key, _) in zip(paths, server.named(paths), strict=True)}
+
+
+def test_a_server_behind_nginx_is_not_restored_under_itself_nor_started_twice(trained, keys, tmp_path):
+    """It listens on a socket of its own, so nobody answers at the federation's address."""
+    folder, address = trained.server.path, Address("127.0.0.1", free_port(), keys / "ca.pem")
+    backup(folder, tmp_path / "b.tar.gz")
+    with server.running(folder, address, keys, path=tmp_path / "s"):
+        with pytest.raises(RunError, match="is running"):
+            restore(tmp_path / "b.tar.gz", folder)
+        with pytest.raises(DeployError, match="another server"), server.running(folder, address, keys):
+            pass
+    restore(tmp_path / "b.tar.gz", folder)
 
 
 def test_what_was_there_is_moved_aside(trained, tmp_path):

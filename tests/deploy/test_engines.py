@@ -16,9 +16,11 @@ from engines import nginx, postgres
 from real import three_nodes
 
 from solera.core.errors import RunError
+from solera.deploy.common.protocol import PROTOCOL, Packet
 from solera.deploy.operate.processes import Process
 from solera.deploy.secure.roster import make_roster
 from solera.deploy.server.folder import FederationFolder
+from solera.deploy.server.network import WebNetwork
 from solera.deploy.web.database import connect
 from solera.deploy.web.schema import upgrade
 from solera.deploy.web.store import Message, Store
@@ -111,6 +113,51 @@ def test_workers_and_the_database_are_killed_under_rounds(real):
         running.result(300)
     assert [entry["round"] for entry in real.history] == [1, 2, 3, 4, 5, 6]
     assert real.difference_from_simulation(6) < 1e-8
+
+
+@pytest.mark.parametrize("real", [("sqlite", False), ("postgres", True)], indirect=True)
+def test_devices_coordinator_and_workers_are_upgraded_while_rounds_go_on(real, monkeypatch, request):
+    """Stand-ins for the version before: this one, whose messages say that they are of the one before.
+
+    Masked orders are agreed on as they are, so there the devices alone are of the version before. Masked sums
+    are rounded, which adds some 1e-9 a round: there are as many rounds as there are upgrades, and one more.
+    """
+    masked = request.node.callspec.params["real"][1]
+    rounds = 5
+    spoken = []
+    made = WebNetwork._message
+
+    def message(network, device, kind, round_, packet):
+        spoken.append(PROTOCOL - 1 if len(real.history) < 2 and not masked else PROTOCOL)
+        return made(
+            network, device, kind, round_, Packet({**packet.fields, "protocol": spoken[-1]}, packet.arrays)
+        )
+
+    def upgraded(node):
+        (real.devices[node - 1] / "fault.txt").unlink()
+        real.nodes[node].process.stop(60)
+        real.start_node(node)
+
+    monkeypatch.setattr(WebNetwork, "_message", message)
+    real.prepare(rounds=rounds, min_nodes=3, min_replies=1.0, attempts=20, secure_aggregation=masked)
+    if masked:
+        FederationFolder.open(real.folder).keep_roster(make_roster(real.keys))
+    for node in (1, 2, 3):
+        real.fault(node, "former")
+    with kept_running(real), ThreadPoolExecutor(1) as pool:
+        running = pool.submit(real.run)
+        for done, step in enumerate(
+            (lambda: upgraded(1), real.server.replace, lambda: upgraded(2), lambda: upgraded(3)), start=1
+        ):
+            while len(real.history) < done and not running.done():
+                time.sleep(0.02)
+            step()
+        running.result(300)
+    assert all((device / "was-former").exists() for device in real.devices)
+    assert set(spoken) == ({PROTOCOL} if masked else {PROTOCOL - 1, PROTOCOL})
+    assert [entry["nodes"] for entry in real.history] == [3] * rounds
+    assert not any(real.reasons(node) & {"protocol", "malformed", "faulty"} for node in (1, 2, 3))
+    assert real.difference_from_simulation(rounds) < 1e-8
 
 
 @pytest.mark.parametrize("engine", ENGINES)

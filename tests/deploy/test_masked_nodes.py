@@ -103,11 +103,11 @@ LIES = {
         with_terms(lambda t: group(t, members=(*t.groups[0].members, t.groups[0].members[0]))),
         "listed twice",
     ),
-    "another protocol": ("advertise", with_fields(protocol=3), "uses protocol 3, not 4"),
+    "another protocol": ("advertise", with_fields(protocol=3), "uses protocol 3, and this side speaks 5"),
     "no protocol": (
         "share",
         lambda p: replace(p, fields={n: v for n, v in p.fields.items() if n != "protocol"}),
-        "uses protocol 1, not 4",
+        "uses protocol 1, and this side speaks 5",
     ),
     "another federation": ("share", with_fields(federation="1" * 32), "not enrolled"),
     "another attempt": ("confirm", with_fields(attempt=1), "under way"),

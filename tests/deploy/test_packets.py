@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from solera.deploy.common.packets import from_bytes, join_frames, split_frames, to_bytes
-from solera.deploy.common.protocol import Packet, Reason, RefusalError
+from solera.deploy.common.protocol import PROTOCOL, Packet, Reason, RefusalError, check_spoken
 
 ARRAYS = {"a": np.arange(6, dtype="<f4").reshape(2, 3), "b": np.zeros((0, 4), "<i4"), "c": np.array(7, "<f8")}
 
@@ -67,3 +67,15 @@ def test_what_strangers_may_send(name):
     with pytest.raises(RefusalError) as error:
         from_bytes(BAD[name])
     assert error.value.reason is Reason.MALFORMED
+
+
+@pytest.mark.parametrize("spoken", [PROTOCOL - 1, PROTOCOL, PROTOCOL + 1])
+def test_neighbouring_versions_read_each_other(spoken):
+    check_spoken(Packet({"protocol": spoken}))
+
+
+@pytest.mark.parametrize("spoken", [PROTOCOL - 2, PROTOCOL + 2, str(PROTOCOL), float(PROTOCOL), True, None])
+def test_distant_versions_and_what_is_none_are_refused(spoken):
+    with pytest.raises(RefusalError, match="update Solera") as caught:
+        check_spoken(Packet({"protocol": spoken}))
+    assert caught.value.reason is Reason.PROTOCOL

@@ -76,7 +76,7 @@ WRONG = {
     ),
     "a refusal": (lambda p: declined("no"), Reason.DECLINED),
     "a refusal of an older node": (lambda p: Packet({"declined": "no"}), Reason.PROTOCOL),
-    "an answer of a newer node": (lambda p: other(p, protocol=PROTOCOL + 1), Reason.PROTOCOL),
+    "an answer of a newer node": (lambda p: other(p, protocol=PROTOCOL + 2), Reason.PROTOCOL),
 }
 
 

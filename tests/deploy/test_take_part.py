@@ -27,6 +27,7 @@ from solera.device.policy import Agreement
 from solera.device.publish import start
 from solera.service import node_keeper
 from solera.service.app import service
+from solera.service.guard import Place
 from solera.service.node_keeper import NodeKeeper, _why
 
 HOST, SECRET, FEDERATION = "127.0.0.1:8470", "secret", "a" * 64
@@ -42,7 +43,7 @@ def folder(tmp_path, catalogue, key) -> Path:
 def page(folder):
     """The service as its page uses it."""
     headers = {"Authorization": f"Bearer {SECRET}"}
-    with TestClient(service(folder, "me", SECRET, HOST), f"http://{HOST}", headers=headers) as client:
+    with TestClient(service(folder, "me", SECRET, Place(HOST)), f"http://{HOST}", headers=headers) as client:
         yield client
 
 
@@ -171,7 +172,9 @@ def test_the_node_starts_with_the_service_until_it_is_stopped(folder, link):
     headers = {"Authorization": f"Bearer {SECRET}"}
     seen = []
     for do in ("agree", "look", "stop", "look"):
-        with TestClient(service(folder, "me", SECRET, HOST), f"http://{HOST}", headers=headers) as client:
+        with TestClient(
+            service(folder, "me", SECRET, Place(HOST)), f"http://{HOST}", headers=headers
+        ) as client:
             seen.append(client.get("/page/part").json()["node"] != "off")
             if do == "agree":
                 client.put("/page/invitation", json={"text": link})
@@ -210,7 +213,7 @@ def test_a_long_list_of_nodes_is_taken_and_more_is_not(page):
 def test_without_the_extra_the_page_says_what_installs_it(folder, link, monkeypatch):
     monkeypatch.setitem(sys.modules, "stamina", None)
     headers = {"Authorization": f"Bearer {SECRET}"}
-    with TestClient(service(folder, "me", SECRET, HOST), f"http://{HOST}", headers=headers) as client:
+    with TestClient(service(folder, "me", SECRET, Place(HOST)), f"http://{HOST}", headers=headers) as client:
         found = client.get("/page/part").json()
         assert (found["missing"]["next"], found["accepted"]) == ("pip install 'solera[deploy]'", None)
         refusals = [

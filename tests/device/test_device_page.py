@@ -32,5 +32,5 @@ def test_a_person_can_follow_the_page(bundled, keys, tmp_path, monkeypatch):
         assert done.exit_code == 0, f"{line}\n{done.output}{done.exception}"
         said[line] = done.stdout
     assert "because of" in said["solera device recommend me -k 10 --why"]
-    assert "Birdcage, The (1996)" in said["solera device match me"]
+    assert "The Birdcage (1996)" in said["solera device match me"]
     assert "seen only" in said["solera device correct me 1 --seen-only"]

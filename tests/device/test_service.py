@@ -56,19 +56,39 @@ def test_recommendations_are_those_of_the_device(service):
     wanted = device.recommend(10, reasons=3)
     found = service.ask("GET", "/page/recommendations").json
     assert [(one["item"]["id"], one["score"]) for one in found] == [(one.item, one.score) for one in wanted]
-    assert [[each["item"]["id"] for each in one["reasons"]] for one in found] == [
+    assert [[each["item"]["id"] for each in one["because"]["reasons"]] for one in found] == [
         [reason.item for reason in one.reasons] for one in wanted
     ]
     late = service.ask("GET", "/page/recommendations?from_year=1980&to_year=1985&count=20").json
     assert {one["item"]["year"] for one in late} == set(range(1980, 1986))
     first = found[0]["item"]["id"]
-    assert service.ask("PUT", "/page/hidden", {"item": first, "hidden": True}).status == 200
+    assert service.ask("PUT", "/page/choices", {"item": first, "hidden": True}).status == 200
     assert service.ask("GET", "/page/recommendations").json[0]["item"]["id"] == found[1]["item"]["id"]
-    assert [each["id"] for each in service.ask("GET", "/page/hidden").json] == [first]
-    service.ask("PUT", "/page/hidden", {"item": first, "hidden": False})
+    chosen = service.ask("GET", "/page/choices").json
+    assert ([each["id"] for each in chosen["hidden"]], chosen["disliked"]) == ([first], [])
+    service.ask("PUT", "/page/choices", {"item": first, "hidden": False})
     similar = [each["id"] for each in service.ask("GET", "/page/similar?item=3&count=4").json]
     assert similar == [item.id for item in device.similar("3", 4)]
     device.close()
+
+
+def test_another_person_of_the_household_is_imported_asked_for_and_forgotten(service):
+    rows = "item,time\n20,1\n21,2\n22,3\n"
+    columns = quote(json.dumps({"item": "item", "time": "time"}))
+    assert (
+        imported(service, f"name=ana.csv&person=Ana&columns={columns}", rows.encode())["report"]["added"] == 3
+    )
+    assert service.ask("GET", "/page/about").json["people"] == ["Ana"]
+    device = Device.open(service.folder)
+    wanted = device.recommend(10, along=["Ana"], reasons=3)
+    device.close()
+    found = service.ask("GET", '/page/recommendations?along=["Ana"]').json
+    assert [one["item"]["id"] for one in found] == [one.item for one in wanted]
+    assert {each["item"]["id"] for each in found[0]["theirs"][0]["reasons"]} <= {"20", "21", "22"}
+    assert service.ask("GET", "/page/recommendations?along=Ana").status == 400
+    assert service.ask("DELETE", "/page/everything?person=Ana").json == {"forgotten": 3}
+    assert service.ask("GET", "/page/about").json["people"] == []
+    assert service.ask("GET", "/page/history").json
 
 
 def test_a_list_is_imported_and_chosen_from(service):

@@ -84,12 +84,15 @@ def test_every_described_path_is_served_and_the_file_is_fresh(service, capsys):
     paths = {(path, verb) for path, verbs in described["paths"].items() for verb in verbs}
     assert paths == {
         ("/api/v1/recommendations", "get"),
+        ("/api/v1/similar", "get"),
         ("/api/v1/items", "get"),
+        ("/api/v1/items/{id}", "get"),
+        ("/api/v1/interactions", "get"),
         ("/api/v1/interactions", "post"),
     }
     for path, verb in paths:
         assert service.ask(verb.upper(), path, {} if verb == "post" else None, token=None).status == 401
-        assert path in PAGE
+        assert path in PAGE, path
     text = str(described)
     for name in re.findall(r"#/components/schemas/(\w+)", text):
         assert name in described["components"]["schemas"]

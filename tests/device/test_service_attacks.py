@@ -19,6 +19,7 @@ from solera.device.device import Device
 from solera.device.tokens import Tokens
 
 GIGABYTE = 1 << 30
+INTERACTIONS = "/api/v1/interactions"
 READS = [
     "about",
     "history",
@@ -26,17 +27,17 @@ READS = [
     "items?search=film",
     "recommendations",
     "similar?item=1",
-    "hidden",
+    "choices",
 ]
 READS = [f"/page/{path}" for path in (*READS, "left", "imports/1")] + [
-    *("/api/v1/recommendations", "/api/v1/items?search=film")
+    *("/api/v1/recommendations", "/api/v1/items?search=film", "/api/v1/items/1", "/api/v1/similar?item=1")
 ]
 CHANGES = [
     *(
         ("POST", f"/page/{path}")
         for path in ("entries", "imports", "imports/1/matches", "model", "model/back")
     ),
-    *(("PUT", f"/page/{path}") for path in ("entries/1", "hidden", "federation", "policy")),
+    *(("PUT", f"/page/{path}") for path in ("entries/1", "choices", "federation", "policy")),
     *(("DELETE", f"/page/{path}") for path in ("entries/1", "everything", "list")),
     ("POST", "/api/v1/interactions"),
 ]
@@ -56,7 +57,7 @@ def rows(service: OpenService) -> list:
     device = Device.open(service.folder)
     held = [
         tuple(row)
-        for table in ("interactions", "hidden", "listed", "settings")
+        for table in ("interactions", "hidden", "disliked", "listed", "settings")
         for row in device.store.rows(f"SELECT * FROM {table}")
     ]
     device.close()
@@ -190,7 +191,8 @@ def test_no_get_changes_anything(service):
     for verb, path in CHANGES:
         for other in ("GET", "HEAD"):
             answer = service.ask(other, path, token="")
-            allowed = path in READS or path == "/page/hidden"
+            reads = path == INTERACTIONS and other == "GET"
+            allowed = reads or path in (*READS, "/page/choices")
             assert answer.status in ((200,) if allowed else (404, 405)), (verb, path)
         answer = service.ask("GET", path, headers={"X-HTTP-Method-Override": verb})
         assert answer.status in (200, 404, 405)

@@ -97,6 +97,7 @@ def test_genres_are_in_the_catalogue(keys, tmp_path):
 def test_compact_weights_with_genres(trained, data, keys, tmp_path, monkeypatch):
     """A run's data set gives the genres; weights are told apart by their names."""
     monkeypatch.setattr("solera.device.publish.genres", lambda *_: {"3": ("Drama",)})
+    monkeypatch.setattr("solera.device.publish.ids_elsewhere", lambda *_: {})
     monkeypatch.setattr("solera.device.publish.load", lambda *_, **__: data)
     made = [
         export(trained("fedslist").path, tmp_path / name, Path(f"{keys}.key"), whole=name == "whole")

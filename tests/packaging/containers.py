@@ -19,6 +19,8 @@ from programs import TOOLS, program
 IMAGE = "localhost/solera"
 USER = 10001
 FILMS = "id,title,year\na,Alien,1979\nb,Brazil,1985\nc,Casablanca,1942\nd,Dogville,2003\ne,Elephant,2003\n"
+# As in the chart: a container that may write to its volumes alone
+STRICT = ("--read-only", "--tmpfs=/tmp", "--cap-drop=all", "--security-opt=no-new-privileges")
 PROGRAMS = ("buildah", "mmdebstrap", "podman", "podman-compose")
 
 build_image = program("packaging/build_image")
@@ -48,15 +50,20 @@ class Podman:
         self.volumes: list[str] = []
 
     def __call__(
-        self, *words: object, program: str = "podman", check: bool = True, seconds: int = 300
+        self,
+        *words: object,
+        program: str = "podman",
+        check: bool = True,
+        seconds: int = 300,
+        stderr: bool = False,
     ) -> str:
-        """What a command prints."""
+        """What a command prints, or what it says on stderr."""
         command = [program, *map(str, words)]
         done = subprocess.run(
             command, capture_output=True, text=True, check=False, env=self.env, timeout=seconds
         )
         assert not check or done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
-        return done.stdout
+        return done.stderr if stderr else done.stdout
 
     def start(self, name: str, *words: object) -> None:
         """A container that stays."""
@@ -77,10 +84,10 @@ class Podman:
             self("volume", "rm", "--force", name, check=False)
 
 
-def build() -> None:
-    """Build the image; layers that have not changed are used again."""
+def build(tag: str = IMAGE, *options: str) -> None:
+    """Build an image; layers that have not changed are used again."""
     tool = TOOLS / "packaging" / "build_image.py"
-    subprocess.run([sys.executable, str(tool), "--tag", IMAGE], check=True, timeout=3600)
+    subprocess.run([sys.executable, str(tool), "--tag", tag, *options], check=True, timeout=3600)
 
 
 @contextmanager

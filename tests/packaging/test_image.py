@@ -9,7 +9,18 @@ from pathlib import Path
 
 import pytest
 import yaml
-from containers import IMAGE, USER, Podman, build, build_image, make_files, missing, podman, wait_until
+from containers import (
+    IMAGE,
+    STRICT,
+    USER,
+    Podman,
+    build,
+    build_image,
+    make_files,
+    missing,
+    podman,
+    wait_until,
+)
 
 from solera.deploy.operate.processes import free_port
 
@@ -17,8 +28,6 @@ ROOT = Path(__file__).parents[2]
 SETTINGS = 'bundle = "films.bundle"\n[schedule]\nevery = "15s"\nsmallest_cohort = 2\n'
 # PostgreSQL and nginx are images of others: test_packaging.py has the same with those of this machine
 ONE_BOX = ["server", "start", "/data/films", "--keys", "/keys", "--host", "0.0.0.0"]
-# As in the chart: a container that may write to its volumes alone
-STRICT = ("--read-only", "--tmpfs=/tmp", "--cap-drop=all", "--security-opt=no-new-privileges")
 
 pytestmark = [
     pytest.mark.slow,

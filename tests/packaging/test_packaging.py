@@ -215,29 +215,34 @@ def test_containers_have_no_rights(services):
 
 
 def test_images_have_versions(services):
-    """The image that is built here has none."""
-    base = re.search(r"^ARG BASE=(\S+)$", (PACKAGING / "Containerfile").read_text(), re.M)
-    assert base
-    for image in {service["image"] for service in services.values()} - {"solera"} | {base[1]}:
+    """Or the name of a release. The images that are built here have none."""
+    files = (PACKAGING / name for name in ("Containerfile", "device.Containerfile"))
+    bases = {re.findall(r"^ARG BASE=(\S+)$", file.read_text(), re.M)[0] for file in files}
+    for image in {service["image"] for service in services.values()} - {"solera"} | bases:
         _, _, tag = image.rpartition("/")[2].partition(":")
-        assert re.search(r"\d+\.\d+", tag), image
+        assert re.search(r"\d+\.\d+|bookworm", tag), image
 
 
-def test_the_image_has_the_packages_of_the_lock():
+@pytest.mark.parametrize(
+    ("image", "least", "installs"),
+    [("requirements.txt", 50, 3), ("device-requirements.txt", 20, 2)],
+)
+def test_an_image_has_the_packages_of_the_lock(image, least, installs):
     """Each with its hashes. PyTorch comes from its own index, and nothing else comes without a hash."""
-    text = (PACKAGING / "requirements.txt").read_text(encoding="utf-8")
+    text = (PACKAGING / image).read_text(encoding="utf-8")
     packages = re.split(r"\n(?=\S)", text.strip())[1:]
-    assert len(packages) > 50
+    assert len(packages) > least
     assert all(re.match(r"[a-z0-9-]+==\S+", each) and "--hash=sha256:" in each for each in packages)
     assert not re.search(r"^(torch|nvidia|cuda|triton)\b", text, re.M)
-    containerfile = (PACKAGING / "Containerfile").read_text().replace("\\\n", "")
-    installs = re.findall(r"pip install (.*)", containerfile)
-    assert len(installs) == 3
-    assert all("--no-deps" in each for each in installs)
-    assert "--require-hashes -r /source/requirements.txt" in installs[0]
+    file = PACKAGING / image.replace("requirements.txt", "Containerfile").replace("-", ".")
+    found = re.findall(r"pip install (.*)", file.read_text().replace("\\\n", ""))
+    assert len(found) == installs
+    assert all("--no-deps" in each for each in found)
+    assert f"--require-hashes -r /source/{image}" in found[0]
 
 
 @pytest.mark.skipif(shutil.which("uv") is None, reason="needs uv")
-def test_the_requirements_of_the_image_are_up_to_date():
+def test_the_requirements_of_the_images_are_up_to_date():
     made = program("packaging/image_requirements")
-    assert made.FILE.read_text(encoding="utf-8") == made.requirements()
+    for file, extras in made.FILES.items():
+        assert file.read_text(encoding="utf-8") == made.requirements(extras), file

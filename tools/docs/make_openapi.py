@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from solera.service.openapi import described
+from solera.service.api import described
 
 FILE = Path("docs/reference/openapi.json")
 

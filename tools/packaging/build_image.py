@@ -1,10 +1,12 @@
-"""Build packaging/Containerfile where no image registry is reachable.
+"""Build packaging/Containerfile, or device.Containerfile, where no image registry is reachable.
 
     python tools/packaging/build_image.py --tag solera
+    python tools/packaging/build_image.py --device --tag solera-device
 
-Makes a base image of Debian's packages with mmdebstrap, and builds the Containerfile on it with buildah. In
-the build, pip has the settings of this machine's pip: they are mounted, and are no part of the image. A base
-that exists is used again; `buildah rmi localhost/solera-base:bookworm` removes it. Needs root.
+Makes a base image of Debian's packages with mmdebstrap, and builds the file on it with buildah. In the build,
+pip has the settings of this machine's pip: they are mounted, and are no part of the image. A base that exists
+is used again; `buildah rmi localhost/solera-base:bookworm-amd64` removes it. Needs root, and for another
+architecture qemu-user-static, binfmt and arch-test.
 """
 
 from __future__ import annotations
@@ -22,9 +24,7 @@ from configparser import RawConfigParser
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = (
-    "ca-certificates,passwd,python3,python3-venv"  # what the usual base has, and the Containerfile uses
-)
+PACKAGES = "ca-certificates,passwd,python3,python3-venv"  # what the usual base has, and the files use
 PROCESSES = 4096  # of a container
 
 
@@ -48,14 +48,15 @@ def run(*command: object, env: dict[str, str] | None = None) -> str:
     return done.stdout.strip()
 
 
-def make_base(name: str, suite: str) -> None:
+def make_base(name: str, suite: str, arch: str) -> None:
     """Make an image of a small Debian with Python, unless there is one of that name."""
     if run("buildah", "images", "--quiet", "--filter", f"reference={name}"):
         return
     with tempfile.TemporaryDirectory() as folder:
         tar = Path(folder) / "base.tar"
-        run("mmdebstrap", "--quiet", "--variant=minbase", f"--include={PACKAGES}", suite, tar)
-        container = run("buildah", "from", "scratch")
+        wanted = ("--variant=minbase", f"--include={PACKAGES}", f"--architectures={arch}")
+        run("mmdebstrap", "--quiet", *wanted, suite, tar)
+        container = run("buildah", "from", f"--arch={arch}", "scratch")
         try:
             run("buildah", "add", "--quiet", container, tar, "/")
             run("buildah", "commit", "--quiet", container, name)
@@ -81,20 +82,20 @@ def mounts(settings: dict[str, str]) -> list[str]:
     return [f"--volume={path}:{path}:ro" for path in folders]
 
 
-def build(tag: str, base: str) -> None:
-    """Build the Containerfile on a base."""
+def build(tag: str, base: str, arch: str, file: str, *arguments: str) -> None:
+    """Build a file of packaging/ on a base, with build arguments."""
     settings = pip_settings()
     with tempfile.TemporaryDirectory() as folder:
         secret = Path(folder) / "pip.conf"
         parser = RawConfigParser()
         parser["global"] = settings
-        with secret.open("w", encoding="utf-8") as file:
-            parser.write(file)
+        with secret.open("w", encoding="utf-8") as stream:
+            parser.write(stream)
         run(
             *("buildah", "build", "--network=host", "--layers", "--quiet", *mounts(settings)),
-            *(f"--secret=id=pip,src={secret}", f"--build-arg=BASE={base}"),
-            "--build-arg=TORCH_INDEX=",
-            *(f"--file={ROOT / 'packaging' / 'Containerfile'}", f"--tag={tag}", ROOT),
+            *(f"--secret=id=pip,src={secret}", f"--arch={arch}", "--pull=never"),
+            *(f"--build-arg={each}" for each in (f"BASE={base}", *arguments)),
+            *(f"--file={ROOT / 'packaging' / file}", f"--tag={tag}", ROOT),
             env=environment(Path(folder)),
         )
 
@@ -105,12 +106,16 @@ def main() -> None:
     parser.add_argument("--tag", default="solera")
     suite = platform.freedesktop_os_release().get("VERSION_CODENAME", "bookworm")
     parser.add_argument("--suite", default=suite, help="Debian's release; its Python must be 3.11 or later")
+    parser.add_argument("--device", action="store_true", help="the small image of a person's device")
+    here = run("dpkg", "--print-architecture")
+    parser.add_argument("--arch", default=here, help="amd64 or arm64; default: this machine's")
     chosen = parser.parse_args()
     if os.geteuid() != 0:
         sys.exit("mmdebstrap and buildah need root here: use sudo.")
-    base = f"localhost/solera-base:{chosen.suite}"
-    make_base(base, chosen.suite)
-    build(chosen.tag, base)
+    base = f"localhost/solera-base:{chosen.suite}-{chosen.arch}"
+    make_base(base, chosen.suite, chosen.arch)
+    kind = ("device.Containerfile",) if chosen.device else ("Containerfile", "TORCH_INDEX=")
+    build(chosen.tag, base, chosen.arch, *kind)
     print(run("buildah", "images", chosen.tag))
 
 

@@ -35,6 +35,7 @@ from solera.data.datasets import load
 from solera.data.interactions import Interactions
 from solera.device.bundle import Bundle, Item
 from solera.device.catalogue import Catalogue, plain, split_year, titles_in
+from solera.device.choices import Choices
 from solera.device.device import Device
 from solera.device.history import quoted
 from solera.device.importers import import_file, read_entries
@@ -118,6 +119,7 @@ def main(arguments: Sequence[str]) -> int:
         model = open_model(bundle)
         rows = range(0, model.n_items, model.n_items // 12)
         vectors["similar"][name] = [(row, model.similar(row, SIMILAR)) for row in rows]
+    vectors["taste"] = {name: taste_vectors(bundles[name]) for name in (*MODELS, *BLENDS)}
     write_page(bundles["fedslist"], folder / "page", "Invented films")
     write_device(folder / "device", bundles["fedslist"])
     write_exports(folder / "exports")
@@ -268,6 +270,29 @@ def title_vectors() -> dict[str, Any]:
             for title, year in asked
         ],
     }
+
+
+LIKED, DISLIKED, OTHERS = ("f3", "f14", "f37", "f61"), "f75", ("f22", "f61", "f48")
+
+
+def taste_vectors(bundle: Bundle) -> dict[str, Any]:
+    """What is recommended after a dislike, and to two people together."""
+
+    def listed(**options: Any) -> list[Any]:
+        reasons = 3 if device.model().is_linear else 0
+        return [
+            (one.item, one.score, one.raised, [[each.item for each in why.reasons] for why in one.of_others])
+            for one in device.recommend(20, reasons=reasons, **options)
+        ]
+
+    with tempfile.TemporaryDirectory() as scratch:
+        device = Device.create(Path(scratch) / "me", bundle)
+        for user, items in (("me", LIKED), ("ana", OTHERS)):
+            device.add_all([(item, time) for time, item in enumerate(items)], user, "test")
+        Choices(device.store, "me").dislike(DISLIKED)
+        found = {"alone": listed(), "together": listed(along=["ana"])}
+        device.close()
+    return {"liked": LIKED, "disliked": DISLIKED, "others": OTHERS} | found
 
 
 def write_exports(folder: Path) -> None:

@@ -3,9 +3,7 @@
  * deviation 1 over all items. Such a score is no sum over the history, so it has no parts.
  */
 
-import type { Model } from "./model";
-
-const LEAST = 1e-12; // standard deviation, so that equal scores become 0
+import { type Model, standardised } from "./scoring";
 
 export class Blend implements Model {
   constructor(
@@ -30,11 +28,4 @@ export class Blend implements Model {
     const [one, other] = [standardised(first), standardised(second)];
     return one.map((score, row) => (1 - this.weight) * score + this.weight * other[row]!);
   }
-}
-
-export function standardised(scores: Float64Array): Float64Array {
-  const mean = scores.reduce((sum, each) => sum + each, 0) / scores.length;
-  const square = scores.reduce((sum, each) => sum + (each - mean) ** 2, 0) / scores.length;
-  const deviation = Math.max(Math.sqrt(square), LEAST);
-  return scores.map((each) => (each - mean) / deviation);
 }

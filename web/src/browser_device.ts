@@ -5,6 +5,8 @@ import { Catalogue } from "./catalogue";
 import { COLUMNS, csvLine, quoted } from "./csv";
 import type {
   About,
+  Because,
+  Choices,
   Device,
   Filter,
   HistoryEntry,
@@ -17,7 +19,8 @@ import type {
 import type { Entry } from "./entry";
 import { PageError } from "./errors";
 import { aliasKey, findAll, type Found, missedKey, readFile, unmatchedOf } from "./importing";
-import { best, type Model, modelOf } from "./model";
+import { modelOf } from "./model";
+import { best, type Model, type Person, scoresFor, together } from "./scoring";
 import type { Interaction, Store } from "./store";
 import { plain } from "./text";
 
@@ -29,7 +32,7 @@ export class BrowserDevice implements Device {
   readonly years: [number, number] | null;
   private readonly model: Model;
   private readonly catalogue: Catalogue;
-  private last: { found: Found; source: string } | null = null;
+  private last: { found: Found; source: string; options: ImportOptions } | null = null;
 
   constructor(
     bundle: Bundle,
@@ -45,10 +48,6 @@ export class BrowserDevice implements Device {
 
   get keeps(): boolean {
     return this.store.keeps;
-  }
-
-  get place(): string {
-    return this.keeps ? "in this browser" : "in this tab";
   }
 
   keep(keeps: boolean): Promise<void> {
@@ -69,7 +68,7 @@ export class BrowserDevice implements Device {
   async history(search = ""): Promise<HistoryEntry[]> {
     const wanted = search.trim() ? plain(search) : "";
     return this.ordered()
-      .map((each) => ({ ...each, title: this.item(each.item).title, counts: !this.store.seenOnly.has(each.item) }))
+      .map((each) => ({ ...each, title: this.item(each.item).title, counts: !this.store.marks.seenOnly.has(each.item) }))
       .filter(({ title, item }) => plain(title).includes(wanted) || plain(item) === wanted);
   }
 
@@ -78,9 +77,9 @@ export class BrowserDevice implements Device {
     if ("form" in read) return read;
     const { reading, source } = read;
     const found = findAll(reading.entries, this.catalogue, this.store.aliases);
-    this.last = { found, source };
+    this.last = { found, source, options };
     const unmatched = unmatchedOf(found, this.catalogue);
-    const added = await this.addAll(found.matched, source);
+    const added = await this.put(found.matched, source, options);
     const pairs = new Set(found.matched.map(([row, { time }]) => `${row} ${time}`));
     const repeated = found.matched.length - pairs.size;
     const below = found.matched.filter(([, entry]) => entry.liked === false);
@@ -103,27 +102,50 @@ export class BrowserDevice implements Device {
     };
   }
 
+  private put(entries: [number, Entry][], source: string, { asList, person }: ImportOptions): Promise<number> {
+    return asList ? this.addListed(entries) : person ? this.addPerson(entries, person) : this.addAll(entries, source);
+  }
+
+  private async addListed(entries: [number, Entry][]): Promise<number> {
+    const before = await this.listed();
+    const listed = entries.map(([row]): [string, boolean] => [this.catalogue.items[row]!.id, true]);
+    await this.store.change({ marks: { listed } });
+    return (await this.listed()) - before;
+  }
+
+  private async addPerson(entries: [number, Entry][], name: string): Promise<number> {
+    const { liked, seen } = this.store.people.get(name) ?? { liked: [], seen: [] };
+    const [likes, all] = [new Set(liked), new Set(seen)];
+    for (const [row, entry] of oldestFirst(entries)) {
+      const { id } = this.catalogue.items[row]!;
+      all.add(id);
+      if (entry.liked === false) likes.delete(id);
+      else likes.add(id);
+    }
+    await this.store.change({ people: [{ name, liked: [...likes], seen: [...all] }] });
+    return all.size - seen.length;
+  }
+
   /** Add entries oldest first, without duplicates. What the last entry of an item says of liking it holds. */
   private async addAll(entries: [number, Entry][], source: string): Promise<number> {
     await this.store.load(); // another tab may have added some
-    const when = ({ time }: Entry) => time ?? Number.NEGATIVE_INFINITY;
     const known = new Set(Array.from(this.store.entries.values(), ({ item, time }) => `${time} ${item}`));
     const seenOnly = new Map<string, boolean>();
     const put: Interaction[] = [];
     let number = this.store.nextNumber();
-    for (const [row, entry] of [...entries].sort(([, a], [, b]) => compare(when(a), when(b)))) {
+    for (const [row, entry] of oldestFirst(entries)) {
       const { id: item } = this.catalogue.items[row]!;
       if (!known.has(`${entry.time} ${item}`)) put.push({ number: number++, item, time: entry.time, source });
       known.add(`${entry.time} ${item}`);
       if (entry.liked !== null) seenOnly.set(item, !entry.liked);
     }
-    await this.store.change({ put, seenOnly: [...seenOnly] });
+    await this.store.change({ put, marks: { seenOnly: [...seenOnly] } });
     return put.length;
   }
 
   async accept(choices: [Unmatched, Item][]): Promise<number> {
     if (!this.last) return 0;
-    const { found, source } = this.last;
+    const { found, source, options } = this.last;
     const aliases = choices.map(([{ title, year }, item]) => ({ key: aliasKey(title, year), item: item.id }));
     const rows = choices.flatMap(([each, item]) =>
       (found.missed.get(missedKey(each)) ?? []).map((entry): [number, Entry] => [
@@ -132,7 +154,7 @@ export class BrowserDevice implements Device {
       ]),
     );
     await this.store.change({ aliases });
-    return this.addAll(rows, source);
+    return this.put(rows, source, options);
   }
 
   async add(item: string, time: number | null, liked: boolean): Promise<boolean> {
@@ -148,7 +170,7 @@ export class BrowserDevice implements Device {
         throw new PageError("The history has that item at that time already.", "Remove one of the two.");
       }
     }
-    await this.store.change({ put: [{ ...old, item, time }], seenOnly: [[item, !counts]] });
+    await this.store.change({ put: [{ ...old, item, time }], marks: { seenOnly: [[item, !counts]] } });
     await this.dropOpinions(old.item);
   }
 
@@ -162,7 +184,7 @@ export class BrowserDevice implements Device {
   /** Delete an opinion on an item that is no longer in the history. */
   private async dropOpinions(item: string): Promise<void> {
     const held = [...this.store.entries.values()].some((each) => each.item === item);
-    if (!held) await this.store.change({ seenOnly: [[item, false]] });
+    if (!held) await this.store.change({ marks: { seenOnly: [[item, false]] } });
   }
 
   async forgetEverything(): Promise<void> {
@@ -181,37 +203,49 @@ export class BrowserDevice implements Device {
     return this.catalogue.search(text);
   }
 
-  /** Rows of the items that count, each where it was first met, oldest first. */
-  private counting(): number[] {
-    const items = new Set(this.ordered().map(({ item }) => item));
-    return [...items].flatMap((item) => {
-      const row = this.catalogue.number.get(item);
-      return row === undefined || this.store.seenOnly.has(item) ? [] : [row];
-    });
+  /** The owner: distinct items, each where it was first met, oldest first. */
+  private me(): { liked: string[]; seen: string[] } {
+    const seen = [...new Set(this.ordered().map(({ item }) => item))];
+    return { liked: seen.filter((item) => !this.store.marks.seenOnly.has(item)), seen };
   }
 
-  async recommend({ genre, from, to }: Filter, count: number): Promise<Recommendation[]> {
-    const history = this.counting();
-    if (!history.length) return [];
-    const seen = new Set(Array.from(this.store.entries.values(), ({ item }) => item));
-    const scores = this.model.scores(history);
+  private rows(items: Iterable<string>): number[] {
+    return [...items].flatMap((item) => this.catalogue.number.get(item) ?? []);
+  }
+
+  async recommend({ genre, from, to, mine, along = [] }: Filter, count: number): Promise<Recommendation[]> {
+    const everybody = [this.me(), ...along.flatMap((name) => this.store.people.get(name) ?? [])];
+    const { hidden, disliked, listed } = this.store.marks;
+    const people = everybody.map(({ liked }, place): Person => {
+      return { history: this.rows(liked), disliked: place ? [] : this.rows(disliked) };
+    });
+    if (people.some(({ history }) => !history.length)) return [];
+    const out = new Set([...everybody.flatMap(({ seen }) => seen), ...hidden, ...disliked]);
+    const scores = together(people.map((each) => scoresFor(this.model, each)));
     const shown = (row: number) => {
       const { id, year, genres } = this.catalogue.items[row]!;
-      if (seen.has(id) || this.store.hidden.has(id) || (genre && !genres.includes(genre))) return false;
+      if (out.has(id) || (genre && !genres.includes(genre))) return false;
+      if (mine && listed.has(id) !== (mine === "only")) return false;
       if (year === null) return from === undefined && to === undefined;
       return year >= (from ?? year) && year <= (to ?? year);
     };
     return best(scores, shown, count).map((row) => {
-      const found = { item: this.catalogue.items[row]!, score: scores[row]! };
-      const parts = this.model.parts(history, row);
-      if (!parts) return { ...found, reasons: null, popular: 0 };
-      const { popular, ofHistory } = parts;
-      const reasons = best(ofHistory, (place) => ofHistory[place]! > 0, REASONS).map((place) => ({
-        item: this.catalogue.items[history[place]!]!,
-        part: ofHistory[place]!,
-      }));
-      return { ...found, reasons, popular };
+      const item = this.catalogue.items[row]!;
+      const [because, ...theirs] = people.map(({ history }) => this.because(history, row));
+      const found = { item, score: scores[row]!, listed: listed.has(item.id), because: because ?? null };
+      return { ...found, theirs: theirs.flatMap((each) => each ?? []) };
     });
+  }
+
+  private because(history: number[], row: number): Because | null {
+    const parts = this.model.parts(history, row);
+    if (!parts) return null;
+    const { popular, ofHistory } = parts;
+    const reasons = best(ofHistory, (place) => ofHistory[place]! > 0, REASONS).map((place) => ({
+      item: this.catalogue.items[history[place]!]!,
+      part: ofHistory[place]!,
+    }));
+    return { reasons, popular, raised: ofHistory.reduce((sum, part) => sum + Math.max(part, 0), Math.max(popular, 0)) };
   }
 
   async similar(item: string, count: number): Promise<Item[]> {
@@ -220,18 +254,36 @@ export class BrowserDevice implements Device {
     return best(scores, (row) => row !== own && scores[row]! > 0, count).map((row) => this.catalogue.items[row]!);
   }
 
-  async hide(item: string, hidden: boolean): Promise<void> {
-    await this.store.change({ hidden: [[item, hidden]] });
+  async choose(item: string, { hidden, disliked }: { hidden?: boolean; disliked?: boolean }): Promise<void> {
+    const mark = (is?: boolean): [string, boolean][] => (is === undefined ? [] : [[item, is]]);
+    await this.store.change({ marks: { hidden: mark(hidden), disliked: mark(disliked) } });
   }
 
-  async hidden(): Promise<Item[]> {
-    return [...this.store.hidden].map((id) => this.item(id));
+  async choices(): Promise<Choices> {
+    const items = (ids: Set<string>) => [...ids].map((id) => this.item(id));
+    return { hidden: items(this.store.marks.hidden), disliked: items(this.store.marks.disliked) };
+  }
+
+  async listed(): Promise<number> {
+    return this.store.marks.listed.size;
+  }
+
+  async clearList(): Promise<void> {
+    await this.store.change({ marks: { listed: Array.from(this.store.marks.listed, (item) => [item, false]) } });
+  }
+
+  async people(): Promise<string[]> {
+    return [...this.store.people].filter(([, { liked }]) => this.rows(liked).length).map(([name]) => name);
+  }
+
+  async forgetPerson(gone: string): Promise<void> {
+    await this.store.change({ gone });
   }
 }
 
-/** A difference that is 0 for two unknown times. */
-function compare(a: number, b: number): number {
-  return a === b ? 0 : a - b;
+function oldestFirst(entries: [number, Entry][]): [number, Entry][] {
+  const when = ({ time }: Entry) => time ?? Number.NEGATIVE_INFINITY;
+  return [...entries].sort(([, a], [, b]) => (when(a) === when(b) ? 0 : when(a) - when(b)));
 }
 
 /** ISO 8601, without the time of day if it is midnight; empty if unknown. */

@@ -82,7 +82,7 @@ function membersOf(bytes: Uint8Array<ArrayBuffer>): (name: string) => Uint8Array
   const wrong = new PageError("The model in this page is not a bundle, or is incomplete.", AGAIN);
   let entries;
   try {
-    entries = readZip(bytes);
+    entries = readZip(bytes, "the model");
   } catch {
     throw wrong;
   }

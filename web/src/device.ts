@@ -57,8 +57,10 @@ export interface ImportOptions {
   likeFrom?: number;
   columns?: Columns;
   user?: string;
-  /** The file lists films to choose from, such as a watchlist, and is no history. */
+  /** The file lists titles to choose from, such as a library, and is no history. */
   asList?: boolean;
+  /** The history is that of somebody else in the household. */
+  person?: string;
   /** Told now and then how many entries have been read. */
   onProgress?: (entries: number) => void;
 }
@@ -67,8 +69,10 @@ export interface Filter {
   genre?: string;
   from?: number;
   to?: number;
-  /** Only films of the list or library. */
-  listed?: boolean;
+  /** Only what is in the list or library, or only what is not. */
+  mine?: "only" | "not";
+  /** Other people of the household who are to like it, too. */
+  along?: string[];
 }
 
 export interface Reason {
@@ -76,12 +80,28 @@ export interface Reason {
   part: number;
 }
 
+/** Why something is recommended to one person: the items that raised its score most, and the sum of all that did. */
+export interface Because {
+  reasons: Reason[];
+  raised: number;
+  popular: number;
+}
+
 export interface Recommendation {
   item: Item;
   score: number;
-  /** Those items of the history that raised the score most; null if the score is no sum over the history. */
-  reasons: Reason[] | null;
-  popular: number;
+  /** Whether it is in the list or library. */
+  listed: boolean;
+  /** Null if the score is no sum over the history. */
+  because: Because | null;
+  /** The same for the other people, in their order. */
+  theirs: Because[];
+}
+
+/** What somebody does not want to see, or not like. */
+export interface Choices {
+  hidden: Item[];
+  disliked: Item[];
 }
 
 export interface About {
@@ -140,12 +160,10 @@ export interface Left {
   policy: Limit[];
 }
 
-/** What a device's folder has beyond a page without a device: lists, federations, updates. */
+/** What a device's folder has beyond a page without a device: federations, updates. */
 export interface Folder {
   readonly former: Former | null;
   readonly part: Part;
-  listed(): Promise<number>;
-  clearList(): Promise<void>;
   left(): Promise<Left>;
   decide(federation: string, standing: Standing): Promise<Left>;
   setPolicy(change: Record<string, number | boolean | null>): Promise<Left>;
@@ -161,8 +179,8 @@ export interface Device {
   readonly keeps: boolean;
   /** Keep the history in the browser, or erase it there and forget it with this tab. A folder leaves no choice. */
   keep?(keeps: boolean): Promise<void>;
-  /** Where the history is, as the end of a sentence. */
-  readonly place: string;
+  /** The path of the folder where the history is, unless it is in the browser. */
+  readonly path?: string;
   readonly folder?: Folder;
 
   history(search?: string): Promise<HistoryEntry[]>;
@@ -179,6 +197,12 @@ export interface Device {
   search(text: string): Promise<Item[]>;
   recommend(filter: Filter, count: number): Promise<Recommendation[]>;
   similar(item: string, count: number): Promise<Item[]>;
-  hide(item: string, hidden: boolean): Promise<void>;
-  hidden(): Promise<Item[]>;
+  choose(item: string, choice: { hidden?: boolean; disliked?: boolean }): Promise<void>;
+  choices(): Promise<Choices>;
+  /** How many titles the list or library has. */
+  listed(): Promise<number>;
+  clearList(): Promise<void>;
+  /** Other people of the household who have a history here. */
+  people(): Promise<string[]>;
+  forgetPerson(name: string): Promise<void>;
 }

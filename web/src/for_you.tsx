@@ -1,264 +1,152 @@
 /** For you: what the model recommends from the history, with its reasons. */
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import type { Device, Filter, Item, Reason, Recommendation } from "./device";
-import { ImportBox } from "./import_box";
+import { Card } from "./card";
+import type { Device, Item, Recommendation, Report } from "./device";
+import { ImportBox, Outcome } from "./import_box";
 import { Keeping } from "./keeping";
-import { counted, FilmSearch, Said, Title } from "./parts";
+import { t } from "./language";
+import { Button, Failed, nameOf, Said, TitleSearch, Waiting } from "./parts";
+import { Similar } from "./similar";
+import { Tools, type Wish } from "./tools";
+import { CANDIDATES, varied } from "./variety";
 
 const STEP = 24;
-const SIMILAR = 8;
+const MOST = 500; // that a device gives at once
+
+const PLAIN: Wish = { filter: {}, variety: 0, count: STEP };
+const now = () => Math.floor(Date.now() / 1000);
 
 export function ForYou({ device, onKeep }: { device: Device; onKeep: () => void }) {
-  const [filter, setFilter] = useState<Filter>({});
-  const [count, setCount] = useState(STEP);
+  const [wish, setWish] = useState(PLAIN);
   const [found, setFound] = useState<Recommendation[] | null>(null);
-  const [started, setStarted] = useState<boolean | null>(null);
-  const [said, setSaid] = useState("");
-  const [undo, setUndo] = useState<Item | null>(null);
+  const [people, setPeople] = useState<string[]>([]);
+  const [titles, setTitles] = useState({ all: 0, counting: 0 });
+  const [report, setReport] = useState<Report | null>(null);
+  const [said, setSaid] = useState<{ text: string; undo?: () => Promise<void> } | null>(null);
+  const [error, setError] = useState<unknown>(null);
+  const [similar, setSimilar] = useState<Item | null>(null);
+  const list = useRef<HTMLOListElement>(null);
+  const latest = useRef(wish); // an answer that comes late must not replace a newer one
+  latest.current = wish;
 
-  const latest = useRef({ filter, count }); // an answer that comes late must not replace a newer one
-  if (latest.current.filter !== filter || latest.current.count !== count) latest.current = { filter, count };
   const refresh = async () => {
-    const asked = latest.current;
-    const history = await device.history();
-    setStarted((before) => before || history.some((each) => each.counts));
-    const found = await device.recommend(asked.filter, asked.count);
-    if (asked === latest.current) setFound(found);
+    setError(null);
+    try {
+      const history = await device.history();
+      const { filter, variety, count } = wish;
+      const all = await device.recommend(filter, variety ? Math.min(Math.max(CANDIDATES, count), MOST) : count);
+      if (wish !== latest.current) return;
+      const distinct = (entries: typeof history) => new Set(entries.map(({ item }) => item)).size;
+      setTitles({ all: distinct(history), counting: distinct(history.filter(({ counts }) => counts)) });
+      setPeople(filter.along ?? []); // with their list, not before it
+      setFound(varied(all, variety, count));
+    } catch (thrown) {
+      setError(thrown);
+      setFound([]);
+    }
   };
-  useEffect(() => void refresh(), [filter, count]);
+  useEffect(() => void refresh(), [wish]);
 
-  const act = async (text: string, change: Promise<unknown>, hidden: Item | null = null) => {
+  /** Change something about a card, and go on at the card that takes its place. */
+  const act = async (item: Item, text: string, change: Promise<unknown>, undo?: () => Promise<unknown>) => {
+    const place = (found ?? []).findIndex((each) => each.item.id === item.id);
     await change;
-    setSaid(text);
-    setUndo(hidden);
     await refresh();
+    setSaid({ text, ...(undo ? { undo: () => undo().then(refresh) } : {}) });
+    requestAnimationFrame(() => list.current?.children[Math.max(place, 0)]?.querySelector<HTMLElement>(".main")?.focus());
   };
-  const begin = () => {
-    setStarted(true);
-    void refresh();
-  };
+  const seen = (item: Item, liked: boolean) =>
+    act(item, t(liked ? "isLiked" : "isSeen", { title: nameOf(item) }), device.add(item.id, now(), liked));
+  const choose = (item: Item, choice: "hidden" | "disliked") =>
+    act(item, t(choice === "hidden" ? "isHidden" : "isDisliked", { title: nameOf(item) }), device.choose(item.id, { [choice]: true }), () =>
+      device.choose(item.id, { [choice]: false }),
+    );
+
   if (found === null) {
     return (
       <>
-        <h1>For you</h1>
-        <p role="status">Looking for films …</p>
+        <h1>{t("forYou")}</h1>
+        <Waiting />
       </>
     );
   }
-  if (!started) return <Welcome device={device} onDone={begin} onKeep={onKeep} />;
-  const now = Math.floor(Date.now() / 1000);
+  const begin = (made: Report | null) => {
+    setReport(made);
+    void refresh();
+  };
+  if (!titles.counting && !error) return <Welcome device={device} seenOnly={titles.all} onBegin={begin} onKeep={onKeep} />;
+  const lead = { n: titles.counting };
   return (
     <>
-      <h1>For you</h1>
-      <Filters device={device} filter={filter} onChange={setFilter} />
+      <h1>{t("forYou")}</h1>
+      <p class="lead">
+        {t("fromTitles", lead)} <a href="#left">{t(device.folder ? "staysOnComputer" : "staysInBrowser")}</a>
+      </p>
+      {report && <Outcome device={device} report={report} onChange={() => void refresh()} />}
+      <Tools device={device} wish={wish} onChange={(change) => setWish({ ...wish, count: STEP, ...change })} />
+      <Failed error={error} again={() => void refresh()} />
       <Said>
-        {said}
-        {undo && (
-          <button type="button" onClick={() => void act(`${undo.title} is shown again.`, device.hide(undo.id, false))}>
-            Undo
-          </button>
+        {said && (
+          <p>
+            {said.text} {said.undo && <Button of="undo" onClick={() => void said.undo!().then(() => setSaid(null))} />}
+          </p>
         )}
       </Said>
-      <ol class="films">
+      <ol class="films" ref={list}>
         {found.map((each) => (
-          <Film
+          <Card
             key={each.item.id}
-            device={device}
-            recommendation={each}
-            onLiked={() => void act(`${each.item.title} is in your history.`, device.add(each.item.id, now, true))}
-            onSeen={() => void act(`${each.item.title} is seen.`, device.add(each.item.id, now, false))}
-            onHide={() => void act(`${each.item.title} is hidden.`, device.hide(each.item.id, true), each.item)}
+            found={each}
+            people={people}
+            onSeen={(liked) => void seen(each.item, liked)}
+            onDislike={() => void choose(each.item, "disliked")}
+            onHide={() => void choose(each.item, "hidden")}
+            onSimilar={() => setSimilar(each.item)}
           />
         ))}
       </ol>
-      {!found.length && <p>No film passes these filters.</p>}
-      {found.length === count && (
-        <button type="button" onClick={() => setCount(count + STEP)}>
-          Show more
-        </button>
+      {!found.length && !error && (
+        <div class="empty">
+          <p>{t("nothingPasses")}</p>
+          <Button of="clearFilters" class="main" onClick={() => setWish(PLAIN)} />
+        </div>
       )}
+      {found.length === wish.count && wish.count < MOST && <Button of="showMore" onClick={() => setWish({ ...wish, count: wish.count + STEP })} />}
+      {similar && <Similar device={device} item={similar} onClose={() => setSimilar(null)} />}
     </>
   );
 }
 
-/** What somebody sees who has no history yet. */
-function Welcome({ device, onDone, onKeep }: { device: Device; onDone: () => void; onKeep: () => void }) {
-  const [films, setFilms] = useState(0);
-  const count = async () => {
-    const counting = (await device.history()).filter((each) => each.counts);
-    setFilms(new Set(counting.map((each) => each.item)).size);
+/** What somebody sees who has no history yet, or one of which nothing counts. */
+function Welcome(props: { device: Device; seenOnly: number; onBegin: (report: Report | null) => void; onKeep: () => void }) {
+  const { device, seenOnly, onBegin, onKeep } = props;
+  const [named, setNamed] = useState<Item[]>([]);
+  const add = async (item: Item) => {
+    await device.add(item.id, now(), true);
+    setNamed([...named.filter(({ id }) => id !== item.id), item]);
   };
-  const add = (item: Item) => void device.add(item.id, Math.floor(Date.now() / 1000), true).then(count);
   return (
-    <>
-      <h1>What have you watched?</h1>
-      <p>
-        This page recommends films from your history. Your history stays {device.place}
-        {device.folder ? "." : ": the page cannot send it anywhere."}
-      </p>
-      <ImportBox device={device} onChange={() => void count()} />
-      <FilmSearch device={device} label="Or name films that you like" action="Add" onChoose={add} />
-      {films > 0 && (
-        <p>
-          <button type="button" class="main" onClick={onDone}>
-            Show what {counted(films, "film recommends", "films recommend")}
-          </button>
-        </p>
-      )}
+    <div class="welcome">
+      <h1>{t("whatHaveYouSeen")}</h1>
+      <p class="lead">{t(device.folder ? "welcomeFolder" : "welcomeBrowser")}</p>
+      {seenOnly > 0 && <p class="note">{t("nothingCounts", { n: seenOnly })}</p>}
+      <ImportBox device={device} onDone={onBegin} />
+      <section aria-labelledby="name-title">
+        <h2 id="name-title">{t("orNameSome")}</h2>
+        <TitleSearch device={device} of="titleYouLike" action="add" onChoose={(item) => void add(item)} />
+        {named.length > 0 && (
+          <>
+            <ul class="named">
+              {named.map((item) => (
+                <li key={item.id}>{nameOf(item)}</li>
+              ))}
+            </ul>
+            <Button of="showRecommendations" class="main" onClick={() => onBegin(null)} />
+          </>
+        )}
+      </section>
       <Keeping device={device} onKeep={onKeep} />
-    </>
+    </div>
   );
 }
-
-function Filters(props: { device: Device; filter: Filter; onChange: (filter: Filter) => void }) {
-  const { device, filter, onChange } = props;
-  const { genre: _, from, to, ...rest } = filter;
-  const [listed, setListed] = useState(0);
-  useEffect(() => void device.folder?.listed().then(setListed), []);
-  const set = (name: "from" | "to") => (event: Event) => {
-    const text = (event.currentTarget as HTMLInputElement).value;
-    const { [name]: _, ...others } = filter;
-    onChange(text ? { ...others, [name]: Number(text) } : others);
-  };
-  const years = { from, to };
-  const setGenre = (genre: string) => {
-    const kept = Object.fromEntries(Object.entries(years).filter(([, year]) => year !== undefined));
-    onChange({ ...rest, ...kept, ...(genre ? { genre } : {}) });
-  };
-  const [least, most] = device.years ?? [];
-  return (
-    <form class="filters" onSubmit={(event) => event.preventDefault()} aria-label="Filters">
-      {device.genres.length > 0 && (
-        <label>
-          Genre
-          <select value={filter.genre ?? ""} onChange={(event) => setGenre(event.currentTarget.value)}>
-            <option value="">All</option>
-            {device.genres.map((each) => (
-              <option key={each}>{each}</option>
-            ))}
-          </select>
-        </label>
-      )}
-      {device.years && (
-        <>
-          <label>
-            From year
-            <input type="number" min={least} max={most} placeholder={`${least}`} defaultValue={from ?? ""} onChange={set("from")} />
-          </label>
-          <label>
-            To year
-            <input type="number" min={least} max={most} placeholder={`${most}`} defaultValue={to ?? ""} onChange={set("to")} />
-          </label>
-        </>
-      )}
-      {listed > 0 && (
-        <label class="check">
-          <input
-            type="checkbox"
-            checked={filter.listed ?? false}
-            onChange={(event) => onChange({ ...filter, listed: event.currentTarget.checked })}
-          />
-          Only from my list or library ({listed.toLocaleString("en")})
-        </label>
-      )}
-    </form>
-  );
-}
-
-function Film(props: {
-  device: Device;
-  recommendation: Recommendation;
-  onLiked: () => void;
-  onSeen: () => void;
-  onHide: () => void;
-}) {
-  const { device, recommendation, onLiked, onSeen, onHide } = props;
-  const { item, score, reasons, popular } = recommendation;
-  const [similar, setSimilar] = useState<Item[] | null>(null);
-  const toggle = () => (similar ? setSimilar(null) : void device.similar(item.id, SIMILAR).then(setSimilar));
-  const button = (name: string, action: () => void, expanded?: boolean) => (
-    <button type="button" onClick={action} aria-expanded={expanded}>
-      {name}
-      <span class="hidden"> {item.title}</span>
-    </button>
-  );
-  return (
-    <li class="film">
-      <h2>
-        <Title item={item} />
-      </h2>
-      {item.genres.length > 0 && <p class="genres">{item.genres.join(" · ")}</p>}
-      {reasons && <Because reasons={reasons} popular={popular} />}
-      <div class="buttons">
-        {button("Seen and liked", onLiked)}
-        {button("Seen", onSeen)}
-        {button("Hide", onHide)}
-        {button("Similar", toggle, similar !== null)}
-      </div>
-      {similar && (
-        <ul class="similar" aria-label={`Similar to ${item.title}`}>
-          {similar.map((each) => (
-            <li key={each.id}>
-              <Title item={each} />
-            </li>
-          ))}
-          {!similar.length && <li>The model knows none.</li>}
-        </ul>
-      )}
-      {reasons && <Sum score={score} reasons={reasons} popular={popular} of={item.title} />}
-    </li>
-  );
-}
-
-/** The parts of a score. */
-function Sum(props: { score: number; reasons: Reason[]; popular: number; of: string }) {
-  const { score, reasons, popular } = props;
-  const rest = score - popular - reasons.reduce((sum, each) => sum + each.part, 0);
-  return (
-    <details>
-      <summary>
-        Score {score.toFixed(3)}
-        <span class="hidden"> of {props.of}</span>
-      </summary>
-      <dl>
-        {reasons.map((each) => (
-          <Part key={each.item.id} name={each.item.title} value={each.part} />
-        ))}
-        {popular !== 0 && <Part name="popular with everybody" value={popular} />}
-        <Part name="all other films of your history" value={rest} />
-      </dl>
-    </details>
-  );
-}
-
-function Part({ name, value }: { name: string; value: number }) {
-  return (
-    <>
-      <dt>{name}</dt>
-      <dd>{`${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(3)}`}</dd>
-    </>
-  );
-}
-
-/** The films that raised the score most. Films that lowered it are no reasons. */
-function Because({ reasons, popular }: { reasons: Reason[]; popular: number }) {
-  if (!reasons.length) {
-    const why = popular > 0 ? "popular with everybody" : `no single film speaks for it`;
-    return <p class="because">{why}</p>;
-  }
-  return (
-    <p class="because">
-      because of{" "}
-      {reasons.map(({ item }, place) => (
-        <span key={item.id}>
-          {place > 0 && (place === reasons.length - 1 ? " and " : ", ")}
-          <cite>
-            <Title item={item} />
-          </cite>
-        </span>
-      ))}
-    </p>
-  );
-}
-

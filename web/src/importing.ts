@@ -25,7 +25,7 @@ export async function readFile(
   }
   const reading = new Reading(likeFrom ?? LIKE_FROM);
   let source = "letterboxd";
-  if (isZip(bytes) || name.toLowerCase().endsWith(".zip")) await readLetterboxdZip(reading, bytes);
+  if (isZip(bytes) || name.toLowerCase().endsWith(".zip")) await readLetterboxdZip(reading, bytes, name);
   else {
     const text = decoded(bytes, name);
     if (!columns && isLetterboxd(parseCsv(text).next().value?.fields ?? [])) readLetterboxdCsv(reading, text, name);
@@ -36,7 +36,7 @@ export async function readFile(
       const users = usersOf(text, form);
       const unclear = !form.columns.item && !form.columns.title;
       if (unclear && form.header.length < 2) {
-        throw new PageError(`${name} is not a table of films`, "give a CSV file whose first line names its columns, such as title,year");
+        throw new PageError(`${name} is not a table of titles`, "give a CSV file whose first line names its columns, such as title,year");
       }
       if (unclear || (users.length > 1 && (user === undefined || !users.includes(user)))) return { form, users };
       readTable(reading, text, name, form, { user, ofFive: likeFrom === undefined });

@@ -2,7 +2,9 @@
 
 import { useState } from "preact/hooks";
 import type { Device } from "./device";
+import { t } from "./language";
 import { LeftFolder } from "./left_folder";
+import { Button, Text } from "./parts";
 
 const NOWHERE = "https://solera.invalid/"; // a name that can never exist
 
@@ -20,50 +22,44 @@ function LeftNothing({ device }: { device: Device }) {
       setTimeout(() => resolve(""), 2000);
     });
     await fetch(NOWHERE).catch(() => undefined);
-    const by = await refused;
-    setTried(by ? `The browser refused the connection, by the rule ${by} 'none'.` : "The browser did not refuse the connection!");
+    const rule = await refused;
+    setTried(rule ? t("refused", { rule: `${rule} 'none'` }) : t("notRefused"));
   };
   return (
     <>
-      <h1>What left this device</h1>
+      <h1>{t("whatLeft")}</h1>
       <p class="nothing">
-        <strong>Nothing.</strong> This page cannot connect to anything.
+        <strong>{t("nothing")}</strong> {t("cannotConnect")}
       </p>
       <p>
-        Your history is {device.place} only. The recommendations are computed here, from the model that is part of the
-        page. <a href="#history">My history</a> says who else can read it on this device, and lets you keep nothing.
+        {t(device.keeps ? "historyInBrowser" : "historyInTab")} <a href="#history">{t("whoElseCanRead")}</a>
       </p>
-      <h2>How to check it</h2>
+      <h2>{t("howToCheck")}</h2>
       <ol class="checks">
         <li>
-          <p>Let the page try to connect, and see that the browser refuses.</p>
-          <button type="button" onClick={() => void attempt()}>
-            Try to connect
-          </button>
+          <p>{t("checkTry")}</p>
+          <Button of="tryToConnect" class="main" onClick={() => void attempt()} />
           <p role="status">{tried}</p>
         </li>
         <li>
-          <p>Turn the network off, reload the page and use it. Everything works.</p>
+          <p>{t("checkOffline")}</p>
         </li>
         <li>
-          <p>Open the developer tools (F12), choose Network and use the page. No request appears.</p>
+          <p>{t("checkTools")}</p>
         </li>
         <li>
           <p>
-            Look at the source of the page. Its first lines hold this rule for the browser, where <code>connect-src 'none'</code>{" "}
-            forbids all connections:
+            <Text of="checkSource" rule={<code>connect-src 'none'</code>} />
           </p>
-          <pre tabIndex={0} aria-label="Content Security Policy">
-            {policy.replaceAll("; ", ";\n")}
-          </pre>
+          <details>
+            <summary>{t("advanced")}</summary>
+            <pre tabIndex={0} aria-label={t("policy")}>
+              {policy.replaceAll("; ", ";\n")}
+            </pre>
+          </details>
         </li>
       </ol>
-      {location.protocol.startsWith("http") && (
-        <p>
-          This page came from {location.host}, which saw that somebody loaded it, as with any page. Save it to your disk
-          to avoid that, too.
-        </p>
-      )}
+      {location.protocol.startsWith("http") && <p>{t("cameFrom", { host: location.host })}</p>}
     </>
   );
 }

@@ -49,10 +49,10 @@ export function readLetterboxdCsv(reading: Reading, text: string, file: string):
 }
 
 /** The zip: one entry per film and date. */
-export async function readLetterboxdZip(reading: Reading, bytes: Uint8Array<ArrayBuffer>): Promise<void> {
+export async function readLetterboxdZip(reading: Reading, bytes: Uint8Array<ArrayBuffer>, zip: string): Promise<void> {
   const films = new Map<string, Film>();
   let rows = 0;
-  for (const entry of readZip(bytes)) {
+  for (const entry of readZip(bytes, zip)) {
     const file = inside(entry.name);
     if (!FILES.includes(file) || file in reading.used) {
       if (!entry.name.endsWith("/")) reading.unused.push(entry.name);
@@ -61,11 +61,11 @@ export async function readLetterboxdZip(reading: Reading, bytes: Uint8Array<Arra
     const text = decoded(await entry.read(MOST_BYTES), file);
     for (const row of rowsOf(reading, text, file, `${file}, `)) {
       if (reading.tooLong(row.name)) continue;
-      merge(films, row, file);
+      merge(films, row, file, zip);
       rows += 1;
     }
   }
-  if (!Object.keys(reading.used).length) throw new PageError(`the zip has none of the files ${FILES.join(", ")}`, WHAT);
+  if (!Object.keys(reading.used).length) throw new PageError(`${zip} has none of the files ${FILES.join(", ")}`, WHAT);
   let entries = 0;
   for (const { name, year, hearted, rating, logged, viewings } of films.values()) {
     const liked = hearted || reading.liked(rating);
@@ -76,7 +76,7 @@ export async function readLetterboxdZip(reading: Reading, bytes: Uint8Array<Arra
   if (rows > entries) reading.leave("the same film in another file of the export", rows - entries);
 }
 
-function merge(films: Map<string, Film>, row: Row, file: string): void {
+function merge(films: Map<string, Film>, row: Row, file: string, zip: string): void {
   const key = `${row.year} ${row.name}`;
   const film = films.get(key) ?? {
     ...{ name: row.name, year: row.year, hearted: false },
@@ -84,7 +84,7 @@ function merge(films: Map<string, Film>, row: Row, file: string): void {
   };
   films.set(key, film);
   if (films.size > MOST_FILMS) {
-    throw new PageError(`the zip has more than ${MOST_FILMS.toLocaleString("en")} films`, "import its files one by one");
+    throw new PageError(`${zip} has more than ${MOST_FILMS.toLocaleString("en")} films`, "import its files one by one");
   }
   film.hearted ||= file === LIKES;
   if (row.rating !== null && (film.rating === null || file === RATINGS)) film.rating = row.rating;

@@ -3,11 +3,12 @@
  * without one comes from the service of a device, and shows that device.
  */
 
-import { render } from "preact";
-import { App } from "./app";
+import { type ComponentChild, render } from "preact";
+import { App, Opening } from "./app";
 import { BrowserDevice } from "./browser_device";
 import { readBundle } from "./bundle";
-import { PageError } from "./errors";
+import { speakFirst } from "./language";
+import { Failed } from "./parts";
 import { ServiceDevice, takeToken } from "./service_device";
 import { Store } from "./store";
 import "./style.css";
@@ -15,12 +16,19 @@ import "./style.css";
 async function start(): Promise<void> {
   const root = document.getElementById("app") as HTMLElement;
   const held = document.getElementById("bundle");
+  const show = (what: ComponentChild) => render(what, root);
+  speakFirst();
+  root.textContent = "";
+  show(<Opening />);
   try {
     const device = held ? await inBrowser(held.textContent ?? "") : await ServiceDevice.open(takeToken());
-    root.textContent = "";
-    render(<App device={device} />, root);
+    show(<App device={device} />);
   } catch (error) {
-    render(<Refused error={error instanceof PageError ? error : new PageError(String(error), "Reload the page.")} />, root);
+    show(
+      <Opening>
+        <Failed error={error} />
+      </Opening>,
+    );
   }
   document.documentElement.dataset["ready"] = `${Math.round(performance.now())}`; // for measuring
   if (held && location.protocol.startsWith("http")) install();
@@ -32,16 +40,6 @@ async function inBrowser(model: string): Promise<BrowserDevice> {
   const store = await Store.open(`solera ${bundle.fingerprint} ${String(bundle.manifest.trained["dataset"])}`);
   document.addEventListener("visibilitychange", () => void store.load());
   return new BrowserDevice(bundle, store);
-}
-
-function Refused({ error }: { error: PageError }) {
-  return (
-    <main>
-      <h1>This page does not recommend anything</h1>
-      <p role="alert">{error.message}</p>
-      <p>{error.hint}</p>
-    </main>
-  );
 }
 
 function decodeBase64(text: string): Uint8Array<ArrayBuffer> {

@@ -13,23 +13,9 @@
 import { Blend } from "./blend";
 import type { Bundle, ModelEntry, Numbers, Tensor, Tensors } from "./bundle";
 import { PageError } from "./errors";
+import type { Model, Parts } from "./scoring";
 import { AGAIN, cosines, named } from "./tensors";
 import { TransformerHistory } from "./transformer";
-
-/** What a score is the sum of: the item's own popularity, and a part of every item of the history. */
-export interface Parts {
-  popular: number;
-  ofHistory: Float64Array;
-}
-
-export interface Model {
-  /** Scores of all items for a history of distinct rows, oldest first. */
-  scores(history: number[]): Float64Array;
-  /** What an item's score is the sum of, or null if it is no such sum. */
-  parts(history: number[], item: number): Parts | null;
-  /** How similar all items are to one item. */
-  similar(item: number): Float64Array;
-}
 
 const METHODS = ["fedease", "fedslist", "fedhist", "fedsasrec"];
 const SECOND = "second/"; // begins the names of the second model's tensors
@@ -267,11 +253,4 @@ class FadingHistory implements Model {
   similar(item: number): Float64Array {
     return cosines(this.vectors, 1 + this.size, item);
   }
-}
-
-/** The best rows by score, best first, of those that may be shown. */
-export function best(scores: Float64Array, shown: (row: number) => boolean, count: number): number[] {
-  const rows: number[] = [];
-  for (let row = 0; row < scores.length; row++) if (shown(row)) rows.push(row);
-  return rows.sort((a, b) => scores[b]! - scores[a]! || a - b).slice(0, count);
 }

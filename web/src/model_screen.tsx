@@ -3,39 +3,37 @@
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import type { Device, Folder } from "./device";
-import { Failed } from "./parts";
+import { bytes, type Key, number, t } from "./language";
+import { Button, Failed, FileButton } from "./parts";
 
-const NAMES: Record<string, string> = { "hr@10": "HR@10", "ndcg@10": "NDCG@10" };
+const FIGURES = { "hr@10": "hitRate", "ndcg@10": "rankQuality" } as const;
 
 export function ModelScreen({ device: { about, folder } }: { device: Device }) {
-  const figures = Object.keys(NAMES).filter((name) => name in about.figures);
   return (
     <>
-      <h1>Model</h1>
-      <p>
-        The signature of the model holds: it has not changed since its publisher signed it. Whether the key below is the
-        publisher's, only the publisher can tell. Compare it with what the publisher says elsewhere.
-      </p>
+      <h1>{t("model")}</h1>
+      <p class="lead">{t("signatureHolds")}</p>
       <dl class="about">
-        <Row name="Key fingerprint">
+        <Row of="fingerprint">
           <code>{about.fingerprint}</code>
         </Row>
-        <Row name="Signature">Ed25519, checked {folder ? "by the device whenever it opens the model" : "in this browser"}</Row>
-        <Row name="Method">{about.method}</Row>
-        {about.trainedOn && <Row name="Trained on">{about.trainedOn}</Row>}
-        <Row name="Films">{about.items.toLocaleString("en")}</Row>
-        <Row name="Catalogue version">{about.catalogueVersion}</Row>
-        {figures.map((name) => (
-          <Row key={name} name={`${NAMES[name]}, full ranking`}>
-            {about.figures[name]?.toFixed(4)}
-          </Row>
-        ))}
-        <Row name="Size">{about.bytes < 1e6 ? `${Math.ceil(about.bytes / 1e3)} kB` : `${(about.bytes / 1e6).toFixed(1)} MB`}</Row>
-        <Row name="Made with">Solera {about.library}</Row>
-        <Row name="SHA-256">
-          <code>{about.digest}</code>
-        </Row>
+        {about.trainedOn && <Row of="trainedOn">{about.trainedOn}</Row>}
+        <Row of="titles">{number(about.items)}</Row>
+        <Row of="catalogueVersion">{about.catalogueVersion}</Row>
       </dl>
+      <details class="panel">
+        <summary>{t("advanced")}</summary>
+        <dl class="about">
+          <Row of="method">{about.method}</Row>
+          <Row of="signature">{t(folder ? "signatureByDevice" : "signatureByBrowser")}</Row>
+          {Object.entries(FIGURES).map(([name, of]) => name in about.figures && <Row of={of}>{number(about.figures[name]!, 4)}</Row>)}
+          <Row of="size">{bytes(about.bytes)}</Row>
+          <Row of="madeWith">Solera {about.library}</Row>
+          <Row of="digest">
+            <code>{about.digest}</code>
+          </Row>
+        </dl>
+      </details>
       {folder && <Versions folder={folder} />}
     </>
   );
@@ -48,43 +46,28 @@ function Versions({ folder }: { folder: Folder }) {
     setError(null);
     try {
       await done;
-      location.reload(); // films, genres and years are those of the other model
+      location.reload(); // titles, genres and years are those of the other model
     } catch (thrown) {
       setError(thrown);
     }
   };
   return (
     <section aria-labelledby="versions-title">
-      <h2 id="versions-title">Another version</h2>
-      <p>Get the new bundle from the publisher. Only bundles that are signed with the key above are accepted. Your history stays.</p>
+      <h2 id="versions-title">{t("anotherVersion")}</h2>
+      <p>{t("anotherVersionHow")}</p>
       <Failed error={error} />
       <div class="buttons">
-        <label class="file">
-          Update from a bundle
-          <input
-            type="file"
-            accept=".bundle"
-            onChange={(event) => {
-              const file = event.currentTarget.files?.[0];
-              if (file) void change(folder.update(file));
-              event.currentTarget.value = "";
-            }}
-          />
-        </label>
-        {folder.former && (
-          <button type="button" onClick={() => void change(folder.goBack())}>
-            Go back to the model before (catalogue version {folder.former.version})
-          </button>
-        )}
+        <FileButton of="updateFromBundle" accept=".bundle" onFile={(file) => void change(folder.update(file))} />
+        {folder.former && <Button of="goBackTo" values={{ version: `${folder.former.version}` }} onClick={() => void change(folder.goBack())} />}
       </div>
     </section>
   );
 }
 
-function Row({ name, children }: { name: string; children: ComponentChildren }) {
+function Row({ of, children }: { of: Key; children: ComponentChildren }) {
   return (
     <div>
-      <dt>{name}</dt>
+      <dt>{t(of)}</dt>
       <dd>{children}</dd>
     </div>
   );

@@ -1,7 +1,7 @@
 /**
  * Threshold reports, the device's side: src/solera/privacy/reports in TypeScript.
  *
- * A module of its own with the cryptography that it needs. The page does not load it.
+ * A module of its own with the cryptography that it needs. Only `contribute.tsx` loads it.
  */
 
 import { Aes128Gcm, CipherSuite, DhkemX25519HkdfSha256, HkdfSha256 } from "@hpke/core";

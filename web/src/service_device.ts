@@ -4,6 +4,7 @@ import type { Item } from "./bundle";
 import { csvLine } from "./csv";
 import type {
   About,
+  Choices,
   Device,
   Filter,
   Folder,
@@ -20,6 +21,7 @@ import type {
 import { PageError } from "./errors";
 import { type Part, partOf } from "./part";
 import { bodyOf, formOf, KINDS, type TableForm, usersOf } from "./table";
+import { isZip, notAZip } from "./zip";
 
 const LOOK = 250; // milliseconds between two looks at an import
 const FIRST = 1 << 16; // bytes of a file that tell what it is
@@ -30,6 +32,7 @@ interface State {
   genres: string[];
   years: [number, number] | null;
   listed: number;
+  people: string[];
   former: Former | null;
   model: Record<string, never> & { figures: Record<string, number> };
 }
@@ -80,7 +83,7 @@ export class ServiceDevice implements Device, Folder {
   readonly about: About;
   readonly genres: string[];
   readonly years: [number, number] | null;
-  readonly place: string;
+  readonly path: string;
   readonly former: Former | null;
   readonly part: Part;
   private last: Job | null = null;
@@ -95,7 +98,7 @@ export class ServiceDevice implements Device, Folder {
     this.years = state.years;
     this.former = state.former;
     this.part = partOf(ask);
-    this.place = `in the folder ${state.folder} of this computer`;
+    this.path = state.folder;
   }
 
   static async open(token: string): Promise<ServiceDevice> {
@@ -114,6 +117,7 @@ export class ServiceDevice implements Device, Folder {
       name: file.name,
       like_from: options.likeFrom,
       as_list: options.asList ? "yes" : undefined,
+      person: options.person,
       columns: prepared.columns && JSON.stringify(prepared.columns),
     });
     let job = await this.ask<Job>("POST", `imports?${given}`, prepared.content);
@@ -160,20 +164,31 @@ export class ServiceDevice implements Device, Folder {
     return text.trim() ? this.ask("GET", `items?${query({ search: text })}`) : [];
   }
 
-  recommend({ genre, from, to, listed }: Filter, count: number): Promise<Recommendation[]> {
-    return this.ask("GET", `recommendations?${query({ count, genre, from_year: from, to_year: to, listed })}`);
+  recommend({ genre, from, to, mine, along }: Filter, count: number): Promise<Recommendation[]> {
+    const years = { from_year: from, to_year: to };
+    const mines = { listed: mine === "only" || undefined, unlisted: mine === "not" || undefined };
+    const others = along?.length ? JSON.stringify(along) : undefined;
+    return this.ask("GET", `recommendations?${query({ count, genre, ...years, ...mines, along: others })}`);
   }
 
   similar(item: string, count: number): Promise<Item[]> {
     return this.ask("GET", `similar?${query({ item, count })}`);
   }
 
-  hide(item: string, hidden: boolean): Promise<void> {
-    return this.ask("PUT", "hidden", { item, hidden });
+  choose(item: string, choice: { hidden?: boolean; disliked?: boolean }): Promise<void> {
+    return this.ask("PUT", "choices", { item, ...choice });
   }
 
-  hidden(): Promise<Item[]> {
-    return this.ask("GET", "hidden");
+  choices(): Promise<Choices> {
+    return this.ask("GET", "choices");
+  }
+
+  async people(): Promise<string[]> {
+    return (await this.ask<State>("GET", "about")).people;
+  }
+
+  forgetPerson(person: string): Promise<void> {
+    return this.ask("DELETE", `everything?${query({ person })}`);
   }
 
   async listed(): Promise<number> {
@@ -210,7 +225,9 @@ async function prepare(
   file: File,
   { columns, user }: ImportOptions,
 ): Promise<{ content: Blob; columns?: Record<string, string> } | Question> {
-  const start = new TextDecoder().decode(await file.slice(0, FIRST).arrayBuffer());
+  const bytes = new Uint8Array(await file.slice(0, FIRST).arrayBuffer());
+  if (/\.zip$/i.test(file.name) && !isZip(bytes)) throw notAZip(file.name);
+  const start = new TextDecoder().decode(bytes);
   const line = start.split("\n", 1)[0] ?? "";
   const known = /^(PK\x03\x04|SQLite format 3|\s*[[{])/.test(start) || line.includes("Letterboxd URI");
   if (known || line.split("\t").length === 9) return { content: file };

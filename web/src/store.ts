@@ -15,25 +15,36 @@ export interface Alias {
   item: string;
 }
 
+/** Somebody else of the household: what counts of a history, oldest first, and all that was met. */
+export interface Household {
+  name: string;
+  liked: string[];
+  seen: string[];
+}
+
+const MARKS = ["seenOnly", "hidden", "disliked", "listed"] as const;
+type Mark = (typeof MARKS)[number];
+
 interface Change {
   put?: Interaction[];
   remove?: number[];
-  seenOnly?: [string, boolean][];
-  hidden?: [string, boolean][];
+  marks?: Partial<Record<Mark, [string, boolean][]>>;
   aliases?: Alias[];
+  people?: Household[];
+  gone?: string;
 }
 
+const VERSION = 2; // of the stores: 2 has what is disliked and listed, and people
 const ENTRIES = "entries";
-const SEEN_ONLY = "seenOnly";
-const HIDDEN = "hidden";
 const ALIASES = "aliases";
-const STORES = [ENTRIES, SEEN_ONLY, HIDDEN, ALIASES];
+const PEOPLE = "people";
+const STORES = [ENTRIES, ALIASES, PEOPLE, ...MARKS];
 
 export class Store {
   entries = new Map<number, Interaction>();
-  seenOnly = new Set<string>();
-  hidden = new Set<string>();
+  marks = marked();
   aliases = new Map<string, string>();
+  people = new Map<string, Household>();
 
   private database: IDBDatabase | null = null;
 
@@ -66,16 +77,13 @@ export class Store {
     if (!this.database) return;
     const reading = this.database.transaction(STORES);
     const all = <T>(name: string) => done<T[]>(reading.objectStore(name).getAll());
-    const [entries, seenOnly, hidden, aliases] = await Promise.all([
-      all<Interaction>(ENTRIES),
-      all<string>(SEEN_ONLY),
-      all<string>(HIDDEN),
-      all<Alias>(ALIASES),
-    ]);
+    const entries = await all<Interaction>(ENTRIES);
+    const aliases = await all<Alias>(ALIASES);
+    const people = await all<Household>(PEOPLE);
+    for (const mark of MARKS) this.marks[mark] = new Set(await all<string>(mark));
     this.entries = new Map(entries.map((each) => [each.number, each]));
-    this.seenOnly = new Set(seenOnly);
-    this.hidden = new Set(hidden);
     this.aliases = new Map(aliases.map((each) => [each.key, each.item]));
+    this.people = new Map(people.map((each) => [each.name, each]));
   }
 
   /** Keep all data from now on; or nothing: erase what is kept, and go on in memory. */
@@ -87,12 +95,12 @@ export class Store {
       await deleted(this.name);
     } else if (!this.database) {
       await this.connect();
-      const marked = (items: Set<string>) => Array.from(items, (item): [string, boolean] => [item, true]);
+      const marks = MARKS.map((mark) => [mark, Array.from(this.marks[mark], (item) => [item, true])]);
       await this.change({
         put: [...this.entries.values()],
-        seenOnly: marked(this.seenOnly),
-        hidden: marked(this.hidden),
+        marks: Object.fromEntries(marks) as Required<Change>["marks"],
         aliases: Array.from(this.aliases, ([key, item]) => ({ key, item })),
+        people: [...this.people.values()],
       });
     }
   }
@@ -102,23 +110,25 @@ export class Store {
   }
 
   /** Make a change in one transaction. */
-  async change({ put = [], remove = [], seenOnly = [], hidden = [], aliases = [] }: Change): Promise<void> {
+  async change({ put = [], remove = [], marks = {}, aliases = [], people = [], gone }: Change): Promise<void> {
+    const changed = MARKS.flatMap((mark) => (marks[mark] ?? []).map(([item, is]) => ({ mark, item, is })));
     if (this.database) {
       const writing = this.database.transaction(STORES, "readwrite");
-      const mark = (name: string, [item, is]: [string, boolean]) =>
-        is ? writing.objectStore(name).put(item, item) : writing.objectStore(name).delete(item);
-      for (const each of put) writing.objectStore(ENTRIES).put(each, each.number);
-      for (const each of remove) writing.objectStore(ENTRIES).delete(each);
-      for (const each of seenOnly) mark(SEEN_ONLY, each);
-      for (const each of hidden) mark(HIDDEN, each);
-      for (const each of aliases) writing.objectStore(ALIASES).put(each, each.key);
+      const store = (name: string) => writing.objectStore(name);
+      for (const each of put) store(ENTRIES).put(each, each.number);
+      for (const each of remove) store(ENTRIES).delete(each);
+      for (const { mark, item, is } of changed) is ? store(mark).put(item, item) : store(mark).delete(item);
+      for (const each of aliases) store(ALIASES).put(each, each.key);
+      for (const each of people) store(PEOPLE).put(each, each.name);
+      if (gone !== undefined) store(PEOPLE).delete(gone);
       await finished(writing);
     }
     for (const each of put) this.entries.set(each.number, each);
     for (const each of remove) this.entries.delete(each);
-    for (const [item, is] of seenOnly) is ? this.seenOnly.add(item) : this.seenOnly.delete(item);
-    for (const [item, is] of hidden) is ? this.hidden.add(item) : this.hidden.delete(item);
+    for (const { mark, item, is } of changed) is ? this.marks[mark].add(item) : this.marks[mark].delete(item);
     for (const each of aliases) this.aliases.set(each.key, each.item);
+    for (const each of people) this.people.set(each.name, each);
+    if (gone !== undefined) this.people.delete(gone);
   }
 
   private async erase(): Promise<void> {
@@ -130,8 +140,13 @@ export class Store {
 
   async clear(): Promise<void> {
     await this.erase();
-    for (const each of [this.entries, this.seenOnly, this.hidden, this.aliases]) each.clear();
+    for (const each of [this.entries, this.aliases, this.people]) each.clear();
+    this.marks = marked();
   }
+}
+
+function marked(): Record<Mark, Set<string>> {
+  return { seenOnly: new Set(), hidden: new Set(), disliked: new Set(), listed: new Set() };
 }
 
 const CHOICE = "keeps nothing";
@@ -167,8 +182,11 @@ function deleted(name: string): Promise<void> {
 function opened(name: string): Promise<IDBDatabase | null> {
   return new Promise((resolve) => {
     try {
-      const request = indexedDB.open(name, 1);
-      request.onupgradeneeded = () => STORES.forEach((each) => request.result.createObjectStore(each));
+      const request = indexedDB.open(name, VERSION);
+      request.onupgradeneeded = () => {
+        const held = request.result.objectStoreNames;
+        for (const each of STORES) if (!held.contains(each)) request.result.createObjectStore(each);
+      };
       request.onsuccess = () => resolve(request.result);
       request.onerror = () => resolve(null);
     } catch {

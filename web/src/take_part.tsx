@@ -1,15 +1,15 @@
 /** Take part: read an invitation before agreeing, follow what the device does, pause and leave. */
 
 import { useEffect, useId, useState } from "preact/hooks";
-import { dateOf } from "./browser_device";
 import { PageError } from "./errors";
+import { day, type Key, t, translated } from "./language";
 import type { Asked, Change, Part, PartState, Taking } from "./part";
-import { counted, Failed, Said } from "./parts";
+import { Button, Failed, FileButton, Said, Text, useDrop } from "./parts";
 
 const LOOK = 2000; // milliseconds between two looks at the node
 const LONGEST = 1_000_000; // bytes of a file
 
-type Act = (text: string, change: Promise<PartState>) => Promise<void>;
+type Act = (done: Key | null, change: Promise<PartState>) => Promise<void>;
 
 /** `onNews` is called when a message has left the device. */
 export function TakePart({ part, onNews }: { part: Part; onNews: () => void }) {
@@ -36,12 +36,12 @@ export function TakePart({ part, onNews }: { part: Part; onNews: () => void }) {
       clearTimeout(timer);
     };
   }, []);
-  const act: Act = async (text, change) => {
+  const act: Act = async (done, change) => {
     setError(null);
     setSaid("");
     try {
       setState(await change);
-      setSaid(text);
+      setSaid(done ? t(done) : "");
       onNews();
     } catch (thrown) {
       setError(thrown);
@@ -50,10 +50,10 @@ export function TakePart({ part, onNews }: { part: Part; onNews: () => void }) {
   if (!state) return <Failed error={error} />;
   return (
     <section class="part" aria-labelledby="part-title">
-      <h2 id="part-title">Take part</h2>
+      <h2 id="part-title">{t("takePart")}</h2>
       {state.missing ? (
         <p class="note">
-          {state.missing.error}: <code>{state.missing.next}</code>
+          {translated(state.missing.error)}: <code>{state.missing.next}</code>
         </p>
       ) : state.accepted ? (
         <Running taking={state as Taking} part={part} act={act} />
@@ -71,7 +71,6 @@ function Invited({ part, act }: { part: Part; act: Act }) {
   const [text, setText] = useState("");
   const [asked, setAsked] = useState<Asked | null>(null);
   const [error, setError] = useState<unknown>(null);
-  const [over, setOver] = useState(false);
   const id = useId();
   const read = async (given: string) => {
     setError(null);
@@ -82,10 +81,9 @@ function Invited({ part, act }: { part: Part; act: Act }) {
       setError(thrown);
     }
   };
-  const take = async (file: File | undefined) => {
-    if (!file) return;
+  const take = async (file: File) => {
     if (file.size > LONGEST) {
-      setError(new PageError(`${file.name} is too large for an invitation`, "choose the file that you were sent"));
+      setError(new PageError(t("invitationTooLarge", { file: file.name }), t("chooseSentFile")));
       return;
     }
     const given = await file.text();
@@ -98,28 +96,15 @@ function Invited({ part, act }: { part: Part; act: Act }) {
   };
   return (
     <>
-      <p>
-        In a federation, devices improve the model together, and every history stays on its device. You need an
-        invitation of somebody who runs one. You see what it asks for before anything is kept or sent.
-      </p>
+      <p>{t("federationIs")}</p>
       <form
-        class={over ? "drop over" : "drop"}
+        {...useDrop((file) => void take(file))}
         onSubmit={(event) => {
           event.preventDefault();
           void read(text);
         }}
-        onDragOver={(event) => {
-          event.preventDefault();
-          setOver(true);
-        }}
-        onDragLeave={() => setOver(false)}
-        onDrop={(event) => {
-          event.preventDefault();
-          setOver(false);
-          void take(event.dataTransfer?.files[0]);
-        }}
       >
-        <label for={id}>Link of the invitation</label>
+        <label for={id}>{t("invitationLink")}</label>
         <textarea
           id={id}
           rows={3}
@@ -132,43 +117,26 @@ function Invited({ part, act }: { part: Part; act: Act }) {
             setAsked(null);
           }}
         />
-        <p class="hint">
-          Or drop its file here. A QR code holds the same link: scan it with a camera, and paste the text that it gives.
-          The link holds a secret key of yours: show it to nobody.
-        </p>
+        <p class="hint">{t("invitationHow")}</p>
         <div class="buttons">
-          <button type="submit" disabled={!text.trim()}>
-            Read the invitation
+          <button type="submit" class="main" disabled={!text.trim()}>
+            {t("readInvitation")}
           </button>
-          <label class="file">
-            Choose a file
-            <input
-              type="file"
-              onChange={(event) => {
-                void take(event.currentTarget.files?.[0]);
-                event.currentTarget.value = "";
-              }}
-            />
-          </label>
+          <FileButton of="chooseFile" onFile={(file) => void take(file)} />
         </div>
       </form>
       <Failed error={error} />
       <div role="status">
         {asked && (
-          <div class="asked">
-            <h3>{asked.federation} asks you to take part</h3>
+          <div class="panel asked">
+            <h3>{t("asksYou", { federation: asked.federation })}</h3>
             <Terms asked={asked} />
             <p>
-              This is what the federation announces. What holds are the limits of this device, below. Your device will
-              connect to {asked.server} as long as <code>solera device open</code> runs, until you stop it or leave.
+              <Text of="whatHolds" server={asked.server} command={<code>solera device open</code>} />
             </p>
             <div class="buttons">
-              <button type="button" class="main" onClick={() => void act("You have agreed.", part.agree(text))}>
-                Agree and take part
-              </button>
-              <button type="button" onClick={forget}>
-                Do not take part
-              </button>
+              <Button of="agree" class="main" onClick={() => void act("youHaveAgreed", part.agree(text))} />
+              <Button of="doNotTakePart" onClick={forget} />
             </div>
           </div>
         )}
@@ -181,11 +149,11 @@ function Terms({ asked }: { asked: Asked }) {
   return (
     <ul>
       {asked.asks.map((each) => (
-        <li key={each}>{each}</li>
+        <li key={each}>{translated(each)}</li>
       ))}
       {asked.declines.map((each) => (
         <li key={each}>
-          <strong>Your device will decline:</strong> {each}.
+          <strong>{t("willDecline")}</strong> {translated(each)}.
         </li>
       ))}
     </ul>
@@ -194,59 +162,45 @@ function Terms({ asked }: { asked: Asked }) {
 
 /** What the device does now, in one sentence. */
 function sentence({ node, problem, paused, joined, messages, declined }: Taking): string {
-  if (node === "off") return "Stopped. Your device is not connected, and nothing is sent.";
-  if (node === "connecting") return "Connecting to the server …";
-  if (node === "waiting") return `Waiting for the server: ${problem?.error}. Your device tries again by itself.`;
-  if (node === "failed") return `Your device could not connect: ${problem?.error}. It tries again every minute.`;
-  if (paused && !joined) return "Paused. Your device is connected, and declines whatever the server asks.";
-  if (declined !== null) return `Your device declined${declined ? `: ${declined}` : " what the server asked"}.`;
-  if (!messages) return "Connected. Waiting for the server to begin.";
-  return "Taking part.";
+  const why = translated(problem?.error ?? "");
+  if (node === "off") return t("nodeOff");
+  if (node === "connecting") return t("nodeConnecting");
+  if (node === "waiting") return t("nodeWaiting", { why });
+  if (node === "failed") return t("nodeFailed", { why });
+  if (paused && !joined) return t("nodePaused");
+  if (declined !== null) return declined ? t("nodeDeclined", { why: translated(declined) }) : t("nodeDeclinedAll");
+  return messages ? t("nodeTaking") : t("nodeConnected");
 }
 
 function Running({ taking, part, act }: { taking: Taking; part: Part; act: Act }) {
   const { accepted, node, problem, joined, paused, uploads, round, time } = taking;
   const [sure, setSure] = useState(false);
   const facts = [
-    `${counted(uploads, "upload", "uploads")} so far`,
-    ...(round === null ? [] : [`last round: ${round + 1}`]),
-    ...(time === null ? [] : [`last message: ${dateOf(time).replace("T", " ").replace("Z", " UTC")}`]),
+    t("uploadsSoFar", { n: uploads }),
+    ...(round === null ? [] : [t("lastRound", { round: round + 1 })]),
+    ...(time === null ? [] : [t("lastMessage", { time: day(time, true) })]),
   ];
-  const button = (text: string, to: Change, done: string) => (
-    <button type="button" onClick={() => void act(done, part.change(to))}>
-      {text}
-    </button>
-  );
+  const button = (of: Key, to: Change, done: Key | null) => <Button of={of} onClick={() => void act(done, part.change(to))} />;
   return (
     <>
-      <h3>
-        {accepted.federation}, at {accepted.server}
-      </h3>
+      <h3>{t("federationAt", { federation: accepted.federation, server: accepted.server })}</h3>
       <p role="status" class="state">
         {sentence(taking)}
       </p>
-      {node === "failed" && problem?.next && <p class="hint">Next: {problem.next}.</p>}
+      {node === "failed" && problem?.next && <p class="hint">{t("next", { what: translated(problem.next) })}</p>}
       <p class="hint">{facts.join(" · ")}</p>
       <details>
-        <summary>What you have agreed to</summary>
+        <summary>{t("whatYouAgreedTo")}</summary>
         <Terms asked={accepted} />
       </details>
       <div class="buttons">
-        {node === "off" ? button("Start", "start", "") : button("Stop", "stop", "Stopped. Your device is not connected.")}
-        {joined && button("Pause", "pause", "Paused. Your device declines until you go on.")}
-        {paused && !joined && button("Go on", "go on", "Your device takes part again.")}
+        {node === "off" ? button("start", "start", null) : button("stop", "stop", "nodeOff")}
+        {joined && button("pause", "pause", "pausedUntil")}
+        {paused && !joined && button("goOn", "go on", "goesOn")}
         {sure ? (
-          <button
-            type="button"
-            class="danger"
-            onClick={() => void act("You have left. What was sent before cannot be called back.", part.leave())}
-          >
-            Yes, leave and delete the key
-          </button>
+          <Button of="yesLeave" class="danger" onClick={() => void act("hasLeft", part.leave())} />
         ) : (
-          <button type="button" onClick={() => setSure(true)}>
-            Leave
-          </button>
+          <Button of="leave" class="quiet" onClick={() => setSure(true)} />
         )}
       </div>
     </>

@@ -31,6 +31,15 @@ export function splitYear(title: string): [string, number | null] {
   return found ? [title.slice(0, found.index), Number(found[1])] : [title, null];
 }
 
+/** A title as it is spoken, "The Rock" for "Rock, The (a.k.a. Alcatraz) (1996)", and its year. */
+export function natural(item: { title: string; year: number | null }): [string, number | null] {
+  const [name, year] = splitYear(item.title);
+  const own = name.replace(/\s*\((a\.?\s?k\.?\s?a\.?|aka)\s[^()]*\)/gi, "");
+  const [, rest = "", article = ""] = LAST_ARTICLE.exec(own) ?? [];
+  const spoken = article ? article + (article.endsWith("'") ? "" : " ") + rest : own;
+  return [spoken || item.title, item.year ?? year];
+}
+
 /** All plain titles that a catalogue's entry gives: the whole, without parentheses, and within them. */
 export function titlesIn(title: string): string[] {
   const [name] = splitYear(title);

@@ -11,7 +11,7 @@
 
 import type { Numbers, Tensors } from "./bundle";
 import { PageError } from "./errors";
-import type { Model } from "./model";
+import type { Model } from "./scoring";
 import { AGAIN, cosines, named, shaped } from "./tensors";
 
 /** Turn the rows x into the next layer's rows from `first` on. */

@@ -22,21 +22,25 @@ export function isZip(bytes: Uint8Array): boolean {
   return bytes[0] === 0x50 && bytes[1] === 0x4b && (bytes[2] === 3 || bytes[2] === 5);
 }
 
+export function notAZip(name: string): PageError {
+  return new PageError(`${name} is not a zip, or is damaged`, AGAIN);
+}
+
 /** All entries of a zip. Names are decoded as UTF-8. */
-export function readZip(bytes: Uint8Array<ArrayBuffer>): ZipEntry[] {
+export function readZip(bytes: Uint8Array<ArrayBuffer>, zip: string): ZipEntry[] {
   try {
-    return entriesOf(bytes);
+    return entriesOf(bytes, zip);
   } catch (error) {
     if (error instanceof PageError) throw error;
-    throw new PageError("this is not a zip file, or it is damaged", AGAIN); // an offset beyond its end
+    throw notAZip(zip); // an offset beyond its end
   }
 }
 
-function entriesOf(bytes: Uint8Array<ArrayBuffer>): ZipEntry[] {
+function entriesOf(bytes: Uint8Array<ArrayBuffer>, zip: string): ZipEntry[] {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const end = endOfDirectory(view);
   const count = view.getUint16(end + 10, true);
-  if (count > MOST_ENTRIES) throw new PageError(`the zip has more than ${MOST_ENTRIES} entries`, AGAIN);
+  if (count > MOST_ENTRIES) throw new PageError(`${zip} has more than ${MOST_ENTRIES} entries`, AGAIN);
   const found: ZipEntry[] = [];
   let at = view.getUint32(end + 16, true);
   for (let number = 0; number < count; number++) {

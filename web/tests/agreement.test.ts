@@ -3,10 +3,12 @@
 import { describe, expect, test } from "vitest";
 import { BrowserDevice } from "../src/browser_device";
 import { readBundle } from "../src/bundle";
+import type { Recommendation } from "../src/device";
 import { Catalogue, closeMatches } from "../src/catalogue";
 import { seconds } from "../src/entry";
 import { readFile } from "../src/importing";
-import { best, modelOf } from "../src/model";
+import { modelOf } from "../src/model";
+import { best } from "../src/scoring";
 import { Store } from "../src/store";
 import { plain, splitYear, titlesIn } from "../src/text";
 import { bytes, json } from "./example";
@@ -19,7 +21,11 @@ interface Scored {
   parts: number[] | null;
 }
 
+/** An item, its score, what raised it, and the other person's reasons. */
+type Listed = [string, number, number, string[][]];
+
 interface Vectors {
+  taste: Record<string, { liked: string[]; disliked: string; others: string[]; alone: Listed[]; together: Listed[] }>;
   models: Record<string, Scored[]>;
   similar: Record<string, [number, number[]][]>;
   titles: {
@@ -135,10 +141,36 @@ describe.each(vectors.imports.map((each) => [each.file, each] as const))("%s", (
     expect({ ...rest, left_out }).toMatchObject(wanted.report);
     expect(unmatched.map(({ title, near }) => [title, near.map((item) => item.id)])).toEqual(wanted.unmatched);
     const shown = await device.recommend({}, 10);
-    const ids = shown.map(({ item, reasons }) => [item.id, reasons?.map((each) => each.item.id)]);
+    const ids = shown.map(({ item, because }) => [item.id, because?.reasons.map((each) => each.item.id)]);
     expect(ids).toEqual(wanted.recommended);
-    expect(shown.every(({ reasons }) => reasons?.length && reasons.every(({ part }) => part > 0))).toBe(true);
+    expect(shown.every(({ because }) => because?.reasons.length && because.reasons.every(({ part }) => part > 0))).toBe(true);
     const again = await device.importFile(new File([bytes(`exports/${file}`)], file), {});
     expect(again).toMatchObject({ added: 0, known: report.added });
+  });
+});
+
+describe.each(Object.keys(vectors.taste))("%s: the same list", (name) => {
+  const { liked, disliked, others, alone, together } = vectors.taste[name]!;
+  const close = (found: Recommendation[], wanted: Listed[]) => {
+    expect(found.map(({ item }) => item.id)).toEqual(wanted.map(([item]) => item));
+    found.forEach(({ score, because, theirs }, place) => {
+      const [, least, raised, ofOthers] = wanted[place]!;
+      expect(score).toBeCloseTo(least, 5);
+      expect(because?.raised ?? 0).toBeCloseTo(raised, 5);
+      expect(theirs.map((each) => each.reasons.map(({ item }) => item.id))).toEqual(ofOthers);
+    });
+  };
+
+  test("after a dislike, and for two people together", async () => {
+    const device = new BrowserDevice(await readBundle(bytes(`${name}.bundle`)), await Store.open("taste"));
+    for (const [at, item] of liked.entries()) await device.add(item, at, true);
+    await device.choose(disliked, { disliked: true });
+    close(await device.recommend({}, alone.length), alone);
+    const file = new File([`item,time\n${others.map((item, at) => `${item},${at}`).join("\n")}\n`], "ana.csv");
+    await device.importFile(file, { person: "Ana" });
+    expect(await device.people()).toEqual(["Ana"]);
+    close(await device.recommend({ along: ["Ana"] }, together.length), together);
+    await device.forgetPerson("Ana");
+    expect(await device.people()).toEqual([]);
   });
 });

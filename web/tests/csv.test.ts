@@ -37,9 +37,9 @@ test("an exported history has no formula, and is imported with the same titles",
 
 test("a damaged zip and a text are refused, and a table with unknown columns is asked about", async () => {
   const read = (name: string, content: string) => readFile(name, new TextEncoder().encode(content), {});
-  await expect(read("films.zip", "PK\x03\x04")).rejects.toThrow("this is not a zip file, or it is damaged");
-  await expect(read("films.zip", "oops")).rejects.toThrow("this is not a zip file, or it is damaged");
-  await expect(read("notes.txt", "I liked Fargo.\nAnd Heat.\n")).rejects.toThrow("notes.txt is not a table of films");
+  await expect(read("films.zip", "PK\x03\x04")).rejects.toThrow("films.zip is not a zip, or is damaged");
+  await expect(read("films.zip", "oops")).rejects.toThrow("films.zip is not a zip, or is damaged");
+  await expect(read("notes.txt", "I liked Fargo.\nAnd Heat.\n")).rejects.toThrow("notes.txt is not a table of titles");
   const asked = await read("mine.csv", "what,when\nFargo,1997\n");
   expect("form" in asked && asked.form.header).toEqual(["what", "when"]);
 });

@@ -1,7 +1,7 @@
 /** Transformers and blends: known values, refused tensors, and time. */
 
 import { expect, test } from "vitest";
-import { standardised } from "../src/blend";
+import { standardised } from "../src/scoring";
 import { type Bundle, type Manifest, readBundle, type Tensors } from "../src/bundle";
 import { modelOf } from "../src/model";
 import { erf } from "../src/transformer";

@@ -44,9 +44,9 @@ if (process.argv[1]?.endsWith("other_file.mjs")) {
   const context = await browser.newContext();
   const page = await context.newPage();
   await page.goto(pathToFileURL(file).href);
-  await page.getByLabel("Or name films that you like").fill(film);
+  await page.getByLabel("A title that you like").fill(film);
   await page.getByRole("button", { name: /^Add/ }).first().click();
-  await page.getByRole("button", { name: /^Show what/ }).waitFor();
+  await page.getByRole("button", { name: "Show what is for me" }).waitFor();
   const kept = await readByOther(context, other);
   const said = await page.locator("main").innerText();
   await page.getByLabel(NOTHING).check();

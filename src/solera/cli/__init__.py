@@ -43,6 +43,7 @@ class _Commands(Pluggable):
         "federation": Place("solera.cli.federation:app", DEVICES),
         "server": Place("solera.cli.server:app", DEVICES),
         "node": Place("solera.cli.node:app", DEVICES),
+        "helper": Place("solera.cli.helper:app", DEVICES),
         "bench": Place("solera.cli.bench:app", MEASURE),
         "doctor": Place("solera.cli.doctor:doctor", MEASURE),
     }

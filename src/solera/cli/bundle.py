@@ -41,6 +41,50 @@ def keygen(
 
 @app.command()
 @answers
+def make(
+    data: Annotated[
+        str, typer.Argument(metavar="DATA", help="ml-32m, ml-latest, listenbrainz, or another data set.")
+    ],
+    output: Output,
+    key: Key,
+    items: Annotated[
+        int, typer.Option(help="Items of the catalogue, the most frequent ones.", min=1)
+    ] = 20_000,
+    method: Annotated[
+        str, typer.Option(help="fedease, for which the order of a history does not count, or fedslist.")
+    ] = "fedease",
+    option: Annotated[
+        list[str] | None,
+        typer.Option("-O", "--option", help="One of the method's options, key=value; repeatable."),
+    ] = None,
+    data_dir: DataDir = None,
+) -> Answer:
+    """Make a bundle of a published data set, with a card: data, terms, size, figures, ε.
+
+    The files of the data set are looked for in DIR/NAME, as in data/ml-latest/ratings.csv.
+
+    Example: solera bundle make ml-latest -o films.bundle --key publisher.key --data-dir data
+    """
+    from solera.cli.progress import training_progress
+    from solera.device.making import make as write
+
+    with training_progress(f"{method} on {data}", 1) as shown:
+        bundle, card = write(
+            data,
+            output,
+            key,
+            method=method,
+            options=parse_pairs(option or [], "-O reg=500"),
+            items=items,
+            data_dir=data_dir,
+            callbacks=[shown],
+        )
+    answer = _answer(bundle, f"read {card}, then solera device init me --bundle {output}")
+    return answer._replace(document={**answer.document, "card": str(card)})
+
+
+@app.command()
+@answers
 def export(
     run: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
     output: Output,
@@ -110,7 +154,7 @@ def new(
     Example: solera bundle new fedmf --catalogue items.csv -o films.bundle --key publisher.key -O reg=0.01
     """
     from solera.core.errors import ConfigError
-    from solera.data.datasets import genres, load
+    from solera.data.datasets import load
     from solera.deploy.node.work import deployable
     from solera.device.items import read_items
     from solera.device.publish import catalogue_of, start
@@ -128,7 +172,8 @@ def new(
         if catalogue is not None
         else catalogue_of(
             load(str(data), data_dir=data_dir, columns=parse_columns(settings.get("columns"))),
-            genres(str(data), data_dir),
+            str(data),
+            data_dir,
         )
     )
     name = "+".join([method, *(plugin or [])])
@@ -225,17 +270,50 @@ def page(
         Path | None, typer.Option(help="The publisher's .pub file. Refuse a bundle signed with another key.")
     ] = None,
     title: Annotated[str, typer.Option(help="Title of the page.")] = "Solera",
+    helper: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="Collect threshold reports: the address of the helper, without a path."
+        ),
+    ] = None,
+    server_key: Annotated[
+        str | None,
+        typer.Option(metavar="HEX", help="With --helper: the public key of the server of reports."),
+    ] = None,
+    federation: Annotated[str | None, typer.Option(help="With --helper: name of the federation.")] = None,
+    least_devices: Annotated[
+        int, typer.Option(help="With --helper: T, which people agree to at the least.", min=2)
+    ] = 20,
 ) -> Answer:
     """Write a page that recommends from the bundle in any browser, without a connection.
 
+    With --helper there is a second page, contribute.html, which may connect to the helper alone. It sends
+    threshold reports of the history in the browser, if the person turns that on.
+
     Example: solera bundle page movies.bundle -o movies-page
+
+    Example: solera bundle page movies.bundle -o movies-page --helper https://helper.example --server-key HEX
+        --federation films
     """
+    from pydantic import ValidationError
+
+    from solera.core.errors import ConfigError
     from solera.device.bundle import Bundle
     from solera.device.keys import fingerprint, read_public
-    from solera.device.page import write_page
+    from solera.device.page import Collected, write_page
 
     bundle = Bundle.open(file, None if key is None else read_public(key))
-    written = write_page(bundle, output, title)
+    collected = None
+    if helper or server_key or federation:
+        try:
+            given = {"helper": helper, "server": server_key, "federation": federation}
+            collected = Collected.model_validate(given | {"least_devices": least_devices})
+        except ValidationError:
+            raise ConfigError(
+                "reports need a helper, the server's key and a federation",
+                "--helper https://HOST[:PORT] --server-key HEX --federation NAME",
+            ) from None
+    written = write_page(bundle, output, title, collected)
     size = written.stat().st_size
     return Answer(
         {"page": str(written), "bytes": size, "signed_by": fingerprint(bundle.key)},

@@ -17,9 +17,11 @@ if TYPE_CHECKING:
     from solera.device.recommending import DeviceRecommendation
 
 _ELSEWHERE = {
+    "device_connect": ("connect", "refresh", "addon"),
     "device_history": ("add", "history", "correct", "forget"),
     "device_import": ("import", "match"),
     "device_sharing": ("outbox", "policy", "join", "leave"),
+    "device_reports": ("contribute",),
 }
 
 
@@ -180,13 +182,22 @@ def open_(
         int, typer.Option(help="Port on 127.0.0.1; 0 for any that is free.", min=0, max=65535)
     ] = 0,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Only print the link.")] = False,
+    network: Annotated[
+        bool,
+        typer.Option("--network", help="Answer other devices of the home, with TLS, not this one alone."),
+    ] = False,
+    name: Annotated[
+        list[str] | None,
+        typer.Option(help="Name or address of this machine in the network, for the link; repeatable."),
+    ] = None,
     user: User = "me",
     *,
     json: bool,
 ) -> None:
     """Show the device in your browser: recommendations, history, what has left it, and its model.
 
-    The page comes from this machine (127.0.0.1) and needs no network. It ends with Ctrl+C.
+    The page comes from this machine (127.0.0.1) and needs no network. It ends with Ctrl+C. With --network,
+    everybody at home needs a token: solera device token FOLDER --create NAME --scope page --user NAME.
 
     Example: solera device open me
 
@@ -198,7 +209,7 @@ def open_(
         warning = Line("Whoever has this link can use the device. Ctrl+C ends it.", "dim")
         Answer({"link": link}, [Line(link), warning]).print(json=json)
 
-    serve(folder, user, port, browser=not no_browser, on_ready=ready)
+    serve(folder, user, port, browser=not no_browser, on_ready=ready, network=network, names=name or [])
 
 
 @app.command()
@@ -278,7 +289,8 @@ def token(
     scope: Annotated[
         list[str] | None,
         typer.Option(
-            help="What a new token allows: read recommendations, or add to the history; repeatable."
+            help="What a new token allows: read recommendations, add to the history, or the own page;"
+            " repeatable."
         ),
     ] = None,
     revoke: Annotated[

@@ -240,7 +240,7 @@ def match(
 ) -> Answer:
     """Say which item a title means, for later imports; without a title, list what was said.
 
-    Example: solera device match me "Empire Strikes Back (1980)" "Empire Strikes Back, The (1980)"
+    Example: solera device match me "Empire Strikes Back (1980)" "The Empire Strikes Back (1980)"
     """
     from solera.core.errors import ConfigError, DeviceError
     from solera.device.aliases import Aliases

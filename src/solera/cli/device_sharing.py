@@ -29,10 +29,15 @@ def outbox(
     raw: Annotated[
         bool, typer.Option("--raw", help="Show arrays, sizes, digests and processing steps of each message.")
     ] = False,
+    pairs: Annotated[
+        bool, typer.Option("--pairs", help="Show each item and pair that went in a threshold report.")
+    ] = False,
 ) -> Answer:
     """Show everything that has ever left the device, and what it told the server.
 
     Example: solera device outbox me
+
+    Example: solera device outbox me --pairs
     """
     from solera.device.device import Device
     from solera.device.outbox import is_seen
@@ -42,6 +47,8 @@ def outbox(
         return Answer(sent, ["nothing has ever left this device"])
     if raw:
         return Answer(sent, [_raw(sent)])
+    if pairs:
+        return Answer(sent, _pairs(sent))
     seen, hidden = sum(map(is_seen, sent)), sum(each["kind"] == "mask" for each in sent)
     said: list[Table | Line | str] = [
         Table(
@@ -75,6 +82,20 @@ def _raw(sent: list[dict[str, Any]]) -> Table:
     ]
     columns = ("time (UTC)", "message", "round", "arrays and lists", "bytes", "sha256", "steps")
     return Table("What left this device", columns, rows)
+
+
+def _pairs(sent: list[dict[str, Any]]) -> list[Table | Line | str]:
+    reports = {(each["federation"], each["round"]): each for each in sent if each["kind"] == "reports"}
+    rows = [
+        (_time(each), *(f"{' and '.join(pair)}" if pair else "of an item that you have deleted",))
+        for each in reports.values()
+        for pair in each["pairs"]
+    ]
+    return [
+        Table("What went in threshold reports", ("time (UTC)", "item or pair"), rows),
+        "The server reads those that enough devices have reported in the same epoch, and not whose they are."
+        " The helper reads none. None can be called back.",
+    ]
 
 
 def _time(sent: dict[str, Any]) -> str:

@@ -12,9 +12,19 @@ import numpy as np
 
 from solera.core.errors import DataError, closest
 from solera.core.types import Ints
-from solera.data.files import ENVIRONMENT, Place, cache_dir, converted, download, find, has_files, user_dirs
+from solera.data.files import (
+    ENVIRONMENT,
+    Place,
+    cache_dir,
+    converted,
+    download,
+    files_of,
+    find,
+    has_files,
+    user_dirs,
+)
 from solera.data.interactions import Interactions, Origin, time_unit
-from solera.data.readers import SUFFIXES, Genres, Rows, is_frame, read_frame, read_own
+from solera.data.readers import SUFFIXES, Genres, Ids, Rows, is_frame, read_frame, read_own
 from solera.data.registry import LEAST, DataSet, Form, is_registered, known_datasets
 from solera.data.table import LARGE
 
@@ -137,6 +147,18 @@ def genres(source: str, data_dir: str | Path | None = None) -> Genres:
     return known.read(folder / known.file)
 
 
+def ids_elsewhere(source: str, data: Interactions, data_dir: str | Path | None = None) -> Ids:
+    """The ids that a data set's items have elsewhere, by id and kind; empty if its files give none."""
+    if _looks_like_path(source) and source not in known_datasets():
+        return {}
+    folder, form = _locate(info(subset_of(source)[0]), None if data_dir is None else Path(data_dir))
+    if form.id_kind:
+        return {id_: {form.id_kind: id_} for id_ in data.item_map.ids.tolist()}
+    if not form.links or not (folder / form.links.file).is_file():
+        return {}
+    return form.links.read(folder / form.links.file)
+
+
 def stats(data: Interactions) -> dict[str, Any]:
     """Statistics of a data set, as plain JSON types."""
     per_user = data.by_user.lengths
@@ -162,7 +184,7 @@ def stats(data: Interactions) -> dict[str, Any]:
 
 def _load_named(entry: DataSet, data_dir: Path | None, least: int) -> Interactions:
     folder, form = _locate(entry, data_dir)
-    files = [folder / file for file in form.files]
+    files = [path for file in form.files for path in files_of(folder, file)]
     titled = folder / form.titles.file if form.titles else None
     titles = titled if titled and titled.is_file() else None
 
@@ -239,7 +261,7 @@ def _form_in(folder: Path, entry: DataSet) -> Form | None:
 
 def _wanted(entry: DataSet) -> list[str]:
     """The files to extract from an archive. Titles come first, so that a complete set has its titles."""
-    more = [each.file for form in entry.forms for each in (form.titles, form.attributes) if each]
+    more = [each.file for form in entry.forms for each in (form.titles, form.attributes, form.links) if each]
     titles = list(dict.fromkeys(more))
     return titles + [file for form in entry.forms for file in form.files]
 

@@ -62,7 +62,14 @@ def find(name: str, layouts: Sequence[Sequence[str]], archive: bool, data_dir: P
 
 def has_files(folder: Path, files: Sequence[str]) -> bool:
     """Whether all of these files are in the folder."""
-    return all((folder / file).is_file() for file in files)
+    return all(files_of(folder, file) for file in files)
+
+
+def files_of(folder: Path, file: str) -> list[Path]:
+    """The file of that name in a folder, if it is there; all that match a name with an asterisk."""
+    if "*" in file:
+        return sorted(each for each in folder.glob(file) if each.is_file())
+    return [folder / file] if (folder / file).is_file() else []
 
 
 def download(name: str, archive: Archive, wanted: Sequence[str]) -> None:

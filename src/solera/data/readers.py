@@ -17,6 +17,7 @@ from solera.core.types import Ints
 from solera.data.table import Table, malformed, parquet_columns, read_lines, read_table, read_text
 
 Genres = dict[str, tuple[str, ...]]  # by the item's id
+Ids = dict[str, dict[str, str]]  # elsewhere: by the item's id, then by kind
 _ML_100K = (  # the order of the flags in u.item
     "unknown",
     "Action",
@@ -56,6 +57,80 @@ def genres_at(
     return read
 
 
+def columns_of(path: Path, *names: str) -> list[list[str]]:
+    """Some columns of a CSV file with a header, as text."""
+    table = read_table(path, ",", quoted=True)
+    missing = next((name for name in names if name not in table.columns), None)
+    if missing:
+        raise malformed(path, 1, f"the header names no column {missing!r}", ",".join(table.columns))
+    return [table.columns[name].to_list() for name in names]
+
+
+def movielens_titles(path: Path) -> dict[str, str]:
+    """Read the titles of MovieLens' movies.csv: movieId,title,genres."""
+    ids, names = columns_of(path, "movieId", "title")
+    return dict(zip(ids, (name.strip() for name in names), strict=True))
+
+
+def movielens_genres(path: Path) -> Genres:
+    """Read the genres of the same file."""
+    ids, genres = columns_of(path, "movieId", "genres")
+    listed = ("" if text == "(no genres listed)" else text for text in genres)
+    return {id_: tuple(filter(None, text.split("|"))) for id_, text in zip(ids, listed, strict=True)}
+
+
+def movielens_ids(path: Path) -> Ids:
+    """Read MovieLens' links.csv: movieId,imdbId,tmdbId. Films that TMDB does not have lack the last."""
+    columns = zip(*columns_of(path, "movieId", "imdbId", "tmdbId"), strict=True)
+    return {
+        id_: {kind: text for kind, text in (("tmdb", tmdb), ("imdb", imdb and f"tt{imdb}")) if text}
+        for id_, imdb, tmdb in columns
+    }
+
+
+def read_listens(paths: list[Path]) -> Rows:
+    """Read a dump of ListenBrainz, one JSON object per listen, as users and the artists they listen to.
+
+    An artist is the first one of a listen's `artist_mbids`; listens without any are left out. The time is
+    that of the first listen.
+    """
+    info = pl.Struct({"artist_mbids": pl.List(pl.String)})
+    fields: dict[str, Any] = {
+        "user_id": pl.Int64,
+        "timestamp": pl.Int64,
+        "listened_at": pl.Int64,
+        "track_metadata": pl.Struct({"artist_name": pl.String, "additional_info": info}),
+    }
+    metadata = pl.col("track_metadata").struct
+    try:
+        found = (
+            pl.scan_ndjson(paths, schema=fields)
+            .select(
+                user="user_id",
+                item=metadata.field("additional_info").struct.field("artist_mbids").list.first(),
+                time=pl.coalesce("timestamp", "listened_at"),
+                title=metadata.field("artist_name"),
+            )
+            .drop_nulls(["user", "item", "time"])
+            .group_by("user", "item")
+            .agg(pl.col("time").min(), pl.col("title").drop_nulls().first())
+            .sort("user", "time", "item")
+            .collect(engine="streaming")
+        )
+    except pl.exceptions.PolarsError as error:
+        raise DataError(
+            f"{paths[0].parent} has a listen that cannot be read: {str(error).splitlines()[0]}",
+            "unpack the dump again",
+        ) from None
+    if not len(found):
+        raise DataError(
+            f"{paths[0].parent} has no listen with artist_mbids", "check that it is a dump of listens"
+        )
+    named = found.group_by("item").agg(pl.col("title").drop_nulls().mode().sort().first())
+    titles = {item: title for item, title in named.iter_rows() if title}
+    return Rows(found["user"], found["item"], found["time"].to_numpy(), titles)
+
+
 def flagged_genres(path: Path) -> Genres:
     """Read MovieLens-100K's u.item: the last fields of a line are a 1 for every genre that the film has."""
     found = {}
@@ -76,7 +151,11 @@ def read_attributes(path: Path) -> Genres:
         raise DataError(message, "get the file again from its publisher, or delete it") from None
 
 
-_HETREC = {"userID": "user", "artistID": "item", "movieID": "item", "timestamp": "time"}
+_HEADERS = {  # of HetRec 2011 and of MovieLens
+    **dict.fromkeys(("userID", "userId"), "user"),
+    **dict.fromkeys(("artistID", "movieID", "movieId"), "item"),
+    "timestamp": "time",
+}
 _OWN = {  # accepted names for a user's own columns, compared without case, "_" and "-"
     "user": ("user", "userid", "uid", "customer", "customerid", "reviewerid"),
     "item": ("item", "itemid", "iid", "movieid", "productid", "artistid", "bookid", "asin"),
@@ -100,12 +179,12 @@ def delimited(separator: str, names: Sequence[str] | None = None) -> Callable[[l
     """Make a reader for files with one interaction per line.
 
     `names` are the columns, of which "user", "item" and "time" are read; None if the file has
-    the header of the HetRec 2011 files.
+    the header of the files of HetRec 2011 or MovieLens.
     """
 
     def read(paths: list[Path]) -> Rows:
         table = read_table(paths[0], separator, names)
-        columns = {_HETREC.get(name, name): values for name, values in table.columns.items()}
+        columns = {_HEADERS.get(name, name): values for name, values in table.columns.items()}
         for needed in ("user", "item"):
             if needed not in columns:
                 header = separator.join(table.columns)

@@ -12,12 +12,17 @@ from solera.core.extensions import import_extensions
 from solera.data.files import Archive
 from solera.data.readers import (
     Genres,
+    Ids,
     Rows,
     delimited,
     flagged_genres,
     genres_at,
+    movielens_genres,
+    movielens_ids,
+    movielens_titles,
     read_attributes,
     read_baskets,
+    read_listens,
     read_lists,
     read_sequences,
     titles,
@@ -44,14 +49,27 @@ class Attributes:
 
 
 @dataclass(frozen=True)
+class Links:
+    """A file with the ids that items have elsewhere; it may be missing from a folder."""
+
+    file: str
+    read: Callable[[Path], Ids]
+
+
+@dataclass(frozen=True)
 class Form:
-    """One file layout of a data set: its files, how to read them, where titles and attributes are, if any."""
+    """One file layout of a data set: its files, how to read them, and what else is known of items.
+
+    A file with an asterisk stands for all that it matches.
+    """
 
     files: tuple[str, ...]
     read: Callable[[list[Path]], Rows | Any]  # or a table in memory with columns user, item, time and title
     titles: Titles | None = None
     one_clock: bool = True  # False: times are ranks within a user, not timestamps
     attributes: Attributes | None = None
+    links: Links | None = None
+    id_kind: str = ""  # of the items' own ids, if these are used elsewhere
 
 
 @dataclass(frozen=True)
@@ -157,6 +175,31 @@ def _sequences(name: str, about: str, file: str, expected: Counts, note: str = "
     )
 
 
+def _movielens(
+    name: str, about: str, terms: str, *, archive: Archive | None = None, note: str = ""
+) -> DataSet:
+    """A set of MovieLens in its present form: CSV files, one of them with ids of IMDb and TMDB."""
+    return DataSet(
+        name=name,
+        about=about,
+        page=f"https://grouplens.org/datasets/movielens/{name.removeprefix('ml-')}/",
+        licence=Licence(terms, f"{_GROUPLENS}movielens/{name}-README.html"),
+        archive=archive,
+        forms=(
+            Form(
+                ("ratings.csv",),
+                delimited(","),
+                Titles("movies.csv", movielens_titles),
+                attributes=Attributes("movies.csv", movielens_genres, genres=True),
+                links=Links("links.csv", movielens_ids),
+            ),
+        ),
+        has_time=True,
+        notes=note,
+    )
+
+
+_LATEST = "non-commercial, no implied endorsement; passed on under the same terms; acknowledge"
 _VIDEO = DataSet(
     name="amazon-video",
     about="Amazon Instant Video: ratings up to 2014",
@@ -198,6 +241,36 @@ _SETS = (
         has_time=True,
     ),
     _ML_1M,
+    _movielens(
+        "ml-32m",
+        "MovieLens 32M: film ratings, 1995-2023",
+        _LATEST,
+        archive=Archive(_GROUPLENS + "movielens/ml-32m.zip", "md5:d472be332d4daa821edc399621853b57"),
+    ),
+    _movielens(
+        "ml-latest",
+        "MovieLens latest: film ratings up to its release",
+        _LATEST,
+        note="ml-latest.zip there, which changes from time to time",
+    ),
+    _movielens(
+        "ml-latest-small",
+        "MovieLens latest, small: 100,000 film ratings",
+        _LATEST,
+        note="ml-latest-small.zip there, which changes from time to time",
+    ),
+    DataSet(
+        name="listenbrainz",
+        about="ListenBrainz: artists that users listened to",
+        page="https://listenbrainz.org/data/",
+        licence=Licence("CC0 1.0, the public domain", "https://listenbrainz.org/data/"),
+        forms=tuple(
+            Form((f"{place}listens/*/*.listens",), read_listens, id_kind="musicbrainz")
+            for place in ("", "*/")
+        ),
+        has_time=True,
+        notes="a listens dump, unpacked: years or months of it are enough",
+    ),
     replace(
         _ML_1M,
         name="ml-1m-5core",

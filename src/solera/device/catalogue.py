@@ -26,13 +26,20 @@ _LETTERS = str.maketrans({"ø": "o", "ł": "l", "đ": "d", "æ": "ae", "œ": "oe
 
 def plain(title: str) -> str:
     """A title without case, accents and punctuation, its article in front."""
-    moved = _LAST_ARTICLE.match(title.strip())
-    if moved:
-        title = moved[2] + ("" if moved[2].endswith("'") else " ") + moved[1]
-    text = unicodedata.normalize("NFKD", title.casefold()).translate(_LETTERS)
+    text = unicodedata.normalize("NFKD", _article_first(title.strip()).casefold()).translate(_LETTERS)
     text = re.sub(r"['’`´]", "", "".join(c for c in text if not unicodedata.combining(c)))
     words = "".join(c if c.isalnum() else " " for c in text).split()
     return " ".join(words) or title.strip().casefold()
+
+
+def natural(title: str) -> str:
+    """A title with its article in front, in every part: "Postman, The (Postino, Il) (1994)"."""
+    return re.sub(r"[^()]*[^()\s]", lambda part: _article_first(part[0]), title)
+
+
+def _article_first(text: str) -> str:
+    moved = _LAST_ARTICLE.match(text)
+    return moved[2] + ("" if moved[2].endswith("'") else " ") + moved[1] if moved else text
 
 
 def split_year(title: str) -> tuple[str, int | None]:

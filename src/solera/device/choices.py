@@ -1,4 +1,4 @@
-"""What a user has chosen: items to hide, and items to choose from, such as a watchlist or a library."""
+"""What a user has chosen: items to hide, items that are disliked, and items to choose from."""
 
 from __future__ import annotations
 
@@ -22,11 +22,22 @@ class Choices:
 
     def hide(self, item: str, hidden: bool = True) -> None:
         """Hide an item, or show it again."""
+        self._mark("hidden", item, hidden)
+
+    def disliked(self) -> list[str]:
+        """Ids of the items that are never recommended, and those like them less."""
+        return self._items("disliked")
+
+    def dislike(self, item: str, disliked: bool = True) -> None:
+        """Dislike an item, or take that back."""
+        self._mark("disliked", item, disliked)
+
+    def _mark(self, table: str, item: str, is_marked: bool) -> None:
         with self._store.writing() as connection:
             owner = user_id(connection, self._user)
-            change = "DELETE FROM hidden WHERE user = ? AND item = ?"
-            if hidden:
-                change = "INSERT OR IGNORE INTO hidden (user, item) VALUES (?, ?)"
+            change = f"DELETE FROM {table} WHERE user = ? AND item = ?"
+            if is_marked:
+                change = f"INSERT OR IGNORE INTO {table} (user, item) VALUES (?, ?)"
             connection.execute(change, (owner, item))
 
     def listed(self) -> list[str]:
@@ -44,6 +55,19 @@ class Choices:
                 ).rowcount
                 for item in items
             )
+
+    def replace_listed(self, items: Iterable[str], source: str) -> None:
+        """Make these the items that a source has put on the user's lists."""
+        wanted = dict.fromkeys(items)
+        rows = self._store.rows(
+            f"SELECT item FROM listed WHERE {_OF_USER} AND source = ?", self._user, source
+        )
+        if {row["item"] for row in rows} != wanted.keys():
+            with self._store.writing() as connection:
+                connection.execute(
+                    f"DELETE FROM listed WHERE {_OF_USER} AND source = ?", (self._user, source)
+                )
+                self.add_listed(wanted, source)
 
     def clear_listed(self) -> None:
         """Delete the user's lists, and overwrite them on disk."""

@@ -23,7 +23,7 @@ from solera.device.folder import DATABASE, bundle_file, erase_uploads, install, 
 from solera.device.history import History, Row, forget_item, user_id
 from solera.device.keys import fingerprint
 from solera.device.models.opened import open_model
-from solera.device.recommending import DeviceRecommendation, recommend
+from solera.device.recommending import DeviceRecommendation, Person, recommend
 from solera.device.store import VERSION, Store
 from solera.device.tensors import Arrays, get_tensors, put_tensors
 
@@ -180,9 +180,17 @@ class Device:
         """The user's items that count, each where it was first met, oldest first."""
         return self.entries.items(user)
 
+    def has_history(self, user: str = ME) -> bool:
+        """Whether an item of the catalogue counts in the user's history."""
+        return any(item in self.catalogue.number for item in self.times(user))
+
     def times(self, user: str = ME) -> dict[str, int | None]:
         """When the user first met each item that counts, in seconds since 1970 (None: unknown)."""
         return self.entries.times(user)
+
+    def users(self) -> list[str]:
+        """Everybody who has something on this device, oldest first."""
+        return [str(row["name"]) for row in self.store.rows("SELECT name FROM users ORDER BY id")]
 
     def holds(self, item: str) -> bool:
         """Whether anybody's history has an item of that id, in the catalogue or no longer."""
@@ -200,27 +208,34 @@ class Device:
         user: str = ME,
         reasons: int = 0,
         allowed: Callable[[Item], bool] | None = None,
+        along: Sequence[str] = (),
     ) -> list[DeviceRecommendation]:
         """The k items to show, without those of the history and hidden ones; with the reasons for each.
 
-        Reasons are the items of the history that raised a score most. `allowed` filters the items.
+        Reasons are the items of the history that raised a score most. `allowed` filters the items. `along`
+        are other users of the device who are to like them, too: nothing is shown that one of them has met.
         """
-        known = self.catalogue.number
-        times = {item: time for item, time in self.times(user).items() if item in known}
-        seen = self.entries.items(user, seen_only=True)
-        if not times:
-            if seen:
-                raise DeviceError(
-                    f"nothing in the history of {user!r} counts: all is seen only, or not in the catalogue",
-                    f"solera device add {self.path} TITLE, or import with a lower --like-from",
-                )
-            raise DeviceError(
-                f"user {user!r} has no history yet",
-                f"solera device add {self.path} TITLE, or import a file",
+        known, people = self.catalogue.number, []
+        out: set[str] = set()
+        for name in (user, *along):
+            times = {item: time for item, time in self.times(name).items() if item in known}
+            if not times:
+                raise self._without_history(name)
+            choices = Choices(self.store, name)
+            disliked = choices.disliked()
+            out |= {*self.entries.items(name, seen_only=True), *choices.hidden(), *disliked}
+            people.append(Person(self.model(name), times, disliked))
+        return recommend(people, self.catalogue, left_out=out, k=k, reasons=reasons, allowed=allowed)
+
+    def _without_history(self, user: str) -> DeviceError:
+        if self.entries.items(user, seen_only=True):
+            return DeviceError(
+                f"nothing in the history of {user!r} counts: all is seen only, or not in the catalogue",
+                f"solera device add {self.path} TITLE, or import with a lower --like-from",
             )
-        out = {*seen, *Choices(self.store, user).hidden()}
-        model, items = self.model(user), self.catalogue
-        return recommend(model, items, times, left_out=out, k=k, reasons=reasons, allowed=allowed)
+        return DeviceError(
+            f"user {user!r} has no history yet", f"solera device add {self.path} TITLE, or import a file"
+        )
 
     def similar(self, item: str, k: int = 10, *, user: str = ME) -> list[Item]:
         """The k items that the model connects most with an item."""
@@ -240,9 +255,9 @@ class Device:
     def forget(self, *, item: str | None = None, user: str | None = None) -> int:
         """Delete an item's interactions (of one user, or of all), a user with all there is, or everything.
 
-        Everything is also the record of what has left the device. Files that were uploaded to the page are
-        deleted in any case. Returns how many interactions went. An error says if they are deleted, but copies
-        of them are left in the files.
+        Everything is also the record of what has left the device, and its part in threshold reports. Files
+        that were uploaded to the page are deleted in any case. Returns how many interactions went. An error
+        says if they are deleted, but copies of them are left in the files.
         """
         erase_uploads(self.path)  # first: an import under way sees it, and adds nothing afterwards
         with self.store.writing() as connection:
@@ -255,6 +270,11 @@ class Device:
                 for table in ("users", "tensors", "outbox"):
                     connection.execute(f"DELETE FROM {table}")
             after = connection.execute("SELECT COUNT(*) FROM interactions").fetchone()[0]
+        from solera.device import reports  # noqa: PLC0415 - not to recommend
+
+        reports.forget_missing(self.store, self.catalogue)
+        if item is None and user is None:
+            reports.forget_all(self.store, self.path)
         self.store.wipe()
         return int(before - after)
 
@@ -312,9 +332,15 @@ class Device:
 
     def outbox(self) -> list[dict[str, Any]]:
         """Everything that has ever left the device, oldest first, with what it told in plain words."""
-        from solera.device import outbox  # noqa: PLC0415 - not to recommend
+        from solera.device import outbox, reports  # noqa: PLC0415 - not to recommend
 
-        return outbox.messages(self.store)
+        sent = outbox.messages(self.store)
+        names = {each["federation"] for each in sent if each["kind"] == "reports"}
+        went = {name: reports.went(self.store, self.catalogue, name) for name in names}
+        for each in sent:
+            if each["kind"] == "reports":
+                each["pairs"] = went[each["federation"]].get(each["round"], [])
+        return sent
 
     def status(self) -> dict[str, Any]:
         """Summary of the folder's contents."""

@@ -13,6 +13,7 @@ from solera.device.bundle import Bundle
 from solera.device.models.opened import open_model
 
 DATABASE = "device.db"
+CERTIFICATE = f"{DATABASE}-tls.pem"  # of the service in the home's network: certificate, then key
 UPLOADS = f"{DATABASE}-import-"  # how folders of uploaded files begin
 _PIECE = 1 << 20
 

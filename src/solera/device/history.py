@@ -140,6 +140,7 @@ class History:
                     f"solera device forget FOLDER {number} removes the duplicate",
                 ) from None
             raise
+        self._forget_reported()
         self._store.wipe()
         return self.entry(user, number)
 
@@ -150,8 +151,14 @@ class History:
             for each in gone:
                 connection.execute("DELETE FROM interactions WHERE id = ?", (each.number,))
             _drop_opinions(connection)
+        self._forget_reported()
         self._store.wipe()
         return gone
+
+    def _forget_reported(self) -> None:
+        from solera.device import reports  # noqa: PLC0415 - not to recommend
+
+        reports.forget_missing(self._store, self._catalogue)
 
 
 def as_csv(entries: Iterable[Interaction]) -> str:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from solera.core.text import clean_text
+from solera.core.text import clean_text, counted
 from solera.device.store import Store
 
 BECAUSE = "because "  # the step of a refusal: why
@@ -19,6 +19,7 @@ _TOLD = {
     "confirm": "a signature on the list of devices in the sum, and nothing about your history",
     "unmask": "what opens the sum over all devices, and nothing about your upload alone",
     "evaluate": "whether the model would have found your last item, with an answer that is false at random",
+    "blinded": "nothing: it went to the helper, blinded, who sees that this device takes part",
     "finish": "that the trained model has arrived",
     "declined": "that this device does not take part in what the server asked for",
 }
@@ -120,9 +121,8 @@ def protection(sent: Mapping[str, Any]) -> str:
 def told(sent: Mapping[str, Any], cover: int | None = None) -> str:
     """What a message told the server; `cover` is the least number of users in a masked sum, if known."""
     tensors, kind = sent["tensors"], sent["kind"]
-    if kind == "enrol":
-        people = tensors.get("slots", [0])[0]
-        return f"that {people} {'person' if people == 1 else 'people'} on this device can take part"
+    if kind in _COUNTED:
+        return _COUNTED[kind](sent)
     if kind == "mask":
         whose = f"at least {cover:,} people, you among them" if cover else "several devices"
         if any(step.startswith("noise") for step in sent["steps"]):
@@ -143,6 +143,23 @@ def told(sent: Mapping[str, Any], cover: int | None = None) -> str:
     if kind == "declined" and (reason := _reason(sent["steps"])):
         return f"{_TOLD[kind]}: {reason}"
     return _TOLD.get(kind, "a message of an older version; see --raw")
+
+
+def _enrolled(sent: Mapping[str, Any]) -> str:
+    people = sent["tensors"].get("slots", [0])[0]
+    return f"that {people} {'person' if people == 1 else 'people'} on this device can take part"
+
+
+def _reported(sent: Mapping[str, Any]) -> str:
+    least = dict(step.split(" ", 1) for step in sent["steps"])["least"]
+    number = counted(sent["tensors"]["reports"][0], "item or pair", "items and pairs")
+    return (
+        f"{number} of your history, each sealed: it reads those that at least {least} devices have reported"
+        " in this epoch, and not whose they are; the helper, who passed them on without your name, reads none"
+    )
+
+
+_COUNTED = {"enrol": _enrolled, "reports": _reported}
 
 
 def _reason(steps: Sequence[str]) -> str:

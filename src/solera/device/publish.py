@@ -16,7 +16,7 @@ from solera import __version__
 from solera.core.errors import BundleError, RunError
 from solera.core.files import replacing_file
 from solera.core.leaf import Params
-from solera.data.datasets import genres, load
+from solera.data.datasets import genres, ids_elsewhere, load
 from solera.data.interactions import Interactions
 from solera.device.bundle import (
     BLEND_FORMAT,
@@ -35,7 +35,7 @@ from solera.device.bundle import (
     Manifest,
     SecondModel,
 )
-from solera.device.catalogue import split_year
+from solera.device.catalogue import natural, split_year
 from solera.device.compact import compacted
 from solera.device.keys import read_secret, sign
 from solera.device.model import method_of
@@ -118,7 +118,7 @@ def _catalogue(
     folder: RunFolder, *, items: Sequence[Item] | None, data: Interactions | None, data_dir: Path | None
 ) -> Sequence[Item]:
     config, result = folder.config, folder.result
-    known = genres(config.dataset, data_dir) if data is None else {}
+    source = config.dataset if data is None else None
     data = data or load(
         config.dataset,
         data_dir=data_dir,
@@ -130,7 +130,7 @@ def _catalogue(
             f"the data set {config.dataset!r} has changed since the run in {folder.path}",
             f"it had {result.items if result else 'other'} items",
         )
-    return catalogue_of(data, known) if items is None else _in_order(items, data)
+    return catalogue_of(data, source, data_dir) if items is None else _in_order(items, data)
 
 
 class _Published(NamedTuple):
@@ -233,11 +233,13 @@ def trained_on_devices(
     )
 
 
-def catalogue_of(data: Interactions, genres: Mapping[str, tuple[str, ...]] | None = None) -> list[Item]:
-    """The items of a data set, in its order, with genres by id if they are known."""
-    titles = [data.title(item) for item in range(data.n_items)]
+def catalogue_of(data: Interactions, source: str | None = None, data_dir: Path | None = None) -> list[Item]:
+    """The items of a data set, in its order, with the genres and ids elsewhere that its `source` gives."""
+    known = genres(source, data_dir) if source else {}
+    elsewhere = ids_elsewhere(source, data, data_dir) if source else {}
+    titles = [natural(data.title(item)) for item in range(data.n_items)]
     return [
-        Item(id_, title, split_year(title)[1], (genres or {}).get(id_, ()))
+        Item(id_, title, split_year(title)[1], known.get(id_, ()), elsewhere.get(id_, {}))
         for id_, title in zip(data.item_map.ids.tolist(), titles, strict=True)
     ]
 

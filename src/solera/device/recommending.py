@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import time as clock
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from solera.core.types import Floats, Ints
 from solera.device.bundle import Item
 from solera.device.catalogue import Catalogue
 from solera.device.dates import DAY, days_of
 
 if TYPE_CHECKING:
     from solera.device.models.served import Served
+
+_DISLIKE = (
+    0.5  # of the distance between the best score and the mean: what the item most like a disliked one loses
+)
+_LEAST = 1e-12  # standard deviation, so that equal scores become 0
 
 
 class Reason(NamedTuple):
@@ -24,8 +30,20 @@ class Reason(NamedTuple):
     part: float
 
 
+class Because(NamedTuple):
+    """Why an item is recommended to one person: `raised` is the sum of all that raised its score."""
+
+    reasons: tuple[Reason, ...] = ()
+    raised: float = 0.0
+    popular: float = 0.0
+
+
 class DeviceRecommendation(NamedTuple):
-    """One recommended item; its score is the sum of the reasons, the other items' part and its popularity."""
+    """One recommended item; its score is the sum of the reasons, the other items' part and its popularity.
+
+    For several people together it is that of the person who likes it least, in standard deviations.
+    `raised` is the sum of all that raised the score; `of_others` says why the others are recommended it.
+    """
 
     rank: int
     item: str
@@ -34,44 +52,82 @@ class DeviceRecommendation(NamedTuple):
     reasons: tuple[Reason, ...] = ()
     others: float = 0.0
     popular: float = 0.0
+    raised: float = 0.0
+    of_others: tuple[Because, ...] = ()
+
+
+class Person(NamedTuple):
+    """Somebody to recommend to; `times` are the items of the history, oldest first, with their times."""
+
+    model: Served
+    times: Mapping[str, int | None]
+    disliked: Collection[str] = ()
 
 
 def recommend(
-    model: Served,
+    people: Sequence[Person],
     catalogue: Catalogue,
-    times: Mapping[str, int | None],
     *,
     left_out: Collection[str],
     k: int,
     reasons: int = 0,
     allowed: Callable[[Item], bool] | None = None,
 ) -> list[DeviceRecommendation]:
-    """The k best items that are allowed and not left out.
-
-    `times` are the items of the history, oldest first, with when they were met.
-    """
+    """The k best items for people together; reasons are the first person's, and those of the others apart."""
     known, items = catalogue.number, catalogue.items
-    history = list(times)
-    rows = np.array([known[item] for item in history], dtype=np.int64)
-    hidden = {known[item] for item in left_out if item in known}
+    scores = [_scores(each, known) for each in people]
+    together = scores[0]
+    if len(people) > 1:
+        standard = [(each - each.mean()) / max(float(each.std()), _LEAST) for each in scores]
+        together = np.minimum.reduce(standard)
+    shown = np.ones(len(items), dtype=bool)
+    shown[[known[item] for item in left_out if item in known]] = False
     if allowed is not None:
-        hidden |= {row for row, item in enumerate(items) if not allowed(item)}
-    when = days_of(list(times.values())), clock.time() / DAY
-    best = model.best(rows, np.array(sorted(hidden), dtype=np.int64), k, *when)
-    shown = [
-        DeviceRecommendation(rank, items[row].id, items[row].title, score)
-        for rank, (row, score) in enumerate(best, start=1)
+        shown &= [allowed(item) for item in items]
+    order = np.argsort(-together, kind="stable")
+    best = order[shown[order]][:k].tolist()
+    found = [
+        DeviceRecommendation(rank, items[row].id, items[row].title, float(together[row]))
+        for rank, row in enumerate(best, start=1)
     ]
-    if not reasons or not shown:
-        return shown
+    if not reasons or not found:
+        return found
+    why = [_because(each, catalogue, best, reasons) for each in people]
     explained = []
-    for one, parts in zip(shown, model.parts(rows, [row for row, _ in best], *when), strict=True):
-        order = np.argsort(-np.array(parts.of_history), kind="stable")[:reasons].tolist()
-        most = tuple(
-            Reason(history[at], items[rows[at]].title, float(parts.of_history[at]))
-            for at in order
-            if parts.of_history[at] > 0
-        )
-        others = sum(parts.of_history) - sum(reason.part for reason in most)
-        explained.append(one._replace(reasons=most, others=others, popular=parts.popular))
+    for one, mine, *theirs in zip(found, *why, strict=True):
+        others = one.score - mine.popular - sum(reason.part for reason in mine.reasons)
+        explained.append(one._replace(**mine._asdict(), others=others, of_others=tuple(theirs)))
     return explained
+
+
+def _known(person: Person, number: Mapping[str, int]) -> tuple[Ints, Floats | None, float]:
+    """A history as a model takes it: rows, days, and now."""
+    rows = np.array([number[item] for item in person.times], dtype=np.int64)
+    return rows, days_of(list(person.times.values())), clock.time() / DAY
+
+
+def _scores(person: Person, number: Mapping[str, int]) -> Floats:
+    """Scores of all items. What is like a disliked item loses as much as it is like it."""
+    scores = person.model.scores(*_known(person, number))
+    most = _DISLIKE * float(scores.max() - scores.mean()) if len(scores) else 0.0
+    for row in (number[item] for item in person.disliked if item in number):
+        like = np.maximum(person.model.similarity(row), 0.0)
+        like[row] = 0.0
+        scores = scores - most * like / max(float(like.max()), _LEAST)
+    return scores
+
+
+def _because(person: Person, catalogue: Catalogue, best: Sequence[int], count: int) -> list[Because]:
+    rows, days, asked = _known(person, catalogue.number)
+    history, found = list(person.times), []
+    for parts in person.model.parts(rows, best, days, asked):
+        of_history = np.array(parts.of_history, dtype=np.float64)
+        order = np.argsort(-of_history, kind="stable")[:count].tolist()
+        most = tuple(
+            Reason(history[at], catalogue.items[rows[at]].title, float(of_history[at]))
+            for at in order
+            if of_history[at] > 0
+        )
+        raised = float(np.maximum(of_history, 0.0).sum()) + max(parts.popular, 0.0)
+        found.append(Because(most, raised, parts.popular))
+    return found

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from solera.core.errors import DeviceError
 
-VERSION = 6  # of the tables
+VERSION = 7  # of the tables
 _FEDERATED = (  # new in version 3
     # Federations that have asked; standing is 'asked', 'joined' or 'left', offer is in JSON.
     "CREATE TABLE federations (id TEXT PRIMARY KEY, standing TEXT NOT NULL, offer TEXT NOT NULL,"
@@ -51,11 +51,17 @@ _QUESTIONS = (  # new in version 6
     # Which users of this device a masked upload was made of, in JSON.
     "ALTER TABLE rounds ADD COLUMN slots TEXT NOT NULL DEFAULT '[]'",
 )
+_TASTE = (  # new in version 7
+    # Items that a user has not met and does not like: never recommended, and those like them less.
+    "CREATE TABLE disliked (user INTEGER NOT NULL REFERENCES users (id) ON DELETE CASCADE,"
+    " item TEXT NOT NULL, PRIMARY KEY (user, item))",
+)
 _STEPS = {  # from a version to the next
     2: ("DROP TABLE IF EXISTS masked_rounds", *_FEDERATED),
     3: _OPINIONS,
     4: _CHOICES,
     5: _QUESTIONS,
+    6: _TASTE,
 }
 _TABLES = (
     "CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
@@ -81,6 +87,7 @@ _TABLES = (
     *_OPINIONS,
     *_CHOICES,
     *_QUESTIONS,
+    *_TASTE,
 )
 
 

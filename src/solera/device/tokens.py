@@ -15,7 +15,7 @@ from solera.core.text import clean_text
 from solera.device.history import user_id
 from solera.device.store import Store
 
-READ, ADD = SCOPES = ("read", "add")
+READ, ADD, PAGE = SCOPES = ("read", "add", "page")
 _START = "solera_"  # so that scanners of secrets find one that was published by mistake
 _NAME = 100  # characters
 _FRESH = 60  # seconds in which a use is not noted again

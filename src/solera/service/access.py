@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from solera.core.errors import SoleraError
 from solera.device.tokens import SCOPES, Tokens, digest
-from solera.service.guard import TooLargeError, refused
+from solera.service.guard import RefusedError, refused
 from solera.service.worker import Worker
 
 OWNER = "owner"
@@ -25,6 +25,18 @@ class Caller(NamedTuple):
 
     user: str
     scopes: tuple[str, ...]
+
+    def needs(self, *scopes: str) -> None:
+        """Refuse a caller who has none of the scopes."""
+        if not set(scopes) & set(self.scopes):
+            needed = " or ".join(scopes)
+            raise RefusedError(refused(403, f"the token has not the scope {needed}", "use another token"))
+
+    def of(self, user: str | None) -> str:
+        """The user who is asked for: the caller's own, or for the owner anybody of the household."""
+        if user not in {None, self.user} and OWNER not in self.scopes:
+            raise RefusedError(refused(403, f"the token is not of user {user!r}", "use another token"))
+        return user or self.user
 
 
 class Access:
@@ -45,9 +57,19 @@ class Access:
         found = await self._worker.run(lambda device: Tokens(device.store).find(secret))
         return found and Caller(found.user, found.scopes)
 
-    def of_owner(self, paths: Sequence[tuple[str, str, Endpoint]]) -> list[Route]:
-        """Paths under /page/, with their verbs, for the owner alone."""
-        owner = self.needs(OWNER)
+    async def known(self, request: Request) -> Caller:
+        """Who asks, or a refusal."""
+        caller = await self.caller(request)
+        if caller is None:
+            hint = "open the link of solera device open, or send a token of solera device token"
+            answer = refused(401, "the token is missing or wrong", hint)
+            answer.headers["WWW-Authenticate"] = "Bearer"
+            raise RefusedError(answer)
+        return caller
+
+    def of_owner(self, paths: Sequence[tuple[str, str, Endpoint]], *others: str) -> list[Route]:
+        """Paths under /page/, with their verbs, for the owner and those who have one of the other scopes."""
+        owner = self.needs(OWNER, *others)
         return [Route(f"/page/{path}", owner(endpoint), methods=[verb]) for verb, path, endpoint in paths]
 
     def needs(self, *scopes: str) -> Callable[[Endpoint], Endpoint]:
@@ -55,16 +77,9 @@ class Access:
 
         def wrap(endpoint: Endpoint) -> Endpoint:
             async def checked(request: Request) -> Response:
-                caller = await self.caller(request)
-                if caller is None:
-                    hint = "open the link of solera device open, or send a token of solera device token"
-                    answer = refused(401, "the token is missing or wrong", hint)
-                    answer.headers["WWW-Authenticate"] = "Bearer"
-                    return answer
-                if not set(scopes) & set(caller.scopes):
-                    needed = " or ".join(scopes)
-                    return refused(403, f"the token has not the scope {needed}", "use another token")
-                request.state.user = caller.user
+                caller = await self.known(request)
+                caller.needs(*scopes)
+                request.state.user, request.state.caller = caller.user, caller
                 return await endpoint(request)
 
             return checked
@@ -74,7 +89,7 @@ class Access:
 
 async def failed(_: Request, error: Exception) -> Response:
     """An error that the user can fix, as JSON."""
-    if isinstance(error, TooLargeError):
+    if isinstance(error, RefusedError):
         return error.answer
     assert isinstance(error, SoleraError)
     return refused(400, error.message, error.hint)

@@ -1,28 +1,36 @@
 """The REST interface for other programs: recommendations (scope read) and interactions (scope add)."""
 
-from __future__ import annotations
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, Any, Self, TypeVar
 
-from typing import Annotated, Self
-
+from fastapi import Depends, FastAPI, Query, Security
+from fastapi.exceptions import RequestValidationError
+from fastapi.security import HTTPBearer
 from pydantic import Field, model_validator
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.responses import Response
 
-from solera.core.errors import DataError
+from solera.core.errors import DataError, SoleraError
 from solera.core.types import Frozen
 from solera.device import bundle
 from solera.device.device import Device
 from solera.device.tokens import ADD, READ
 from solera.service import views
-from solera.service.access import Access
-from solera.service.reading import body, query
+from solera.service.access import Access, Caller, failed
+from solera.service.guard import RefusedError, refused
 from solera.service.worker import Worker
 
 VERSION = "/api/v1"
-RECOMMENDATIONS, ITEMS, INTERACTIONS = (
-    f"{VERSION}/{name}" for name in ("recommendations", "items", "interactions")
+RECOMMENDATIONS, SIMILAR, ITEMS, INTERACTIONS = (
+    f"{VERSION}/{name}" for name in ("recommendations", "similar", "items", "interactions")
 )
+Kind = TypeVar("Kind")
+_REFUSED: dict[int | str, str] = {
+    400: "The request is wrong.",
+    401: "The token is missing or wrong.",
+    403: "The token has not the scope, is of another person, or another site asks.",
+}
 _LONGEST = 500  # characters of a title, an id or a search
 
 
@@ -58,7 +66,7 @@ class Recommendations(Frozen):
     recommendations: list[Recommendation]
 
 
-class Search(Frozen):
+class Search(views.Query):
     """What to look for in the catalogue."""
 
     search: str = Field(max_length=_LONGEST, description="A part of the title.")
@@ -124,64 +132,171 @@ class Refusal(Frozen):
     next: str
 
 
-class ApiRoutes:
-    """The paths under /api/."""
+class Whose(views.Query):
+    """The person who is asked for."""
 
-    def __init__(self, worker: Worker) -> None:
-        self._worker = worker
+    user: str | None = Field(default=None, max_length=_LONGEST, description="The token's own, if not given.")
 
-    def routes(self, access: Access) -> list[Route]:
-        """All paths, each with the scopes of which a caller needs one."""
-        return [
-            Route(RECOMMENDATIONS, access.needs(READ)(self.recommend), methods=["GET"]),
-            Route(ITEMS, access.needs(READ, ADD)(self.search), methods=["GET"]),
-            Route(INTERACTIONS, access.needs(ADD)(self.add), methods=["POST"]),
-        ]
 
-    async def recommend(self, request: Request) -> Response:
-        """Recommendations from the user's history."""
-        wanted, user = query(request, views.Filter), request.state.user
+class Wanted(views.Filter, Whose):
+    """Which items are recommended, and to whom."""
 
-        def job(device: Device) -> Recommendations:
-            shown = [
-                Recommendation(
-                    rank=one.rank,
-                    item=_item(views.item(device, one.item)),
-                    score=one.score,
-                    reasons=[
-                        Reason(item=_item(views.item(device, reason.item)), part=reason.part)
-                        for reason in one.reasons
-                    ],
-                )
-                for one in views.recommendations(device, user, wanted)
-            ]
-            return Recommendations(recommendations=shown)
 
-        return _json(await self._worker.run(job))
+class Similar(Whose):
+    """An item, and how many similar ones."""
 
-    async def search(self, request: Request) -> Response:
-        """Items by a part of their title."""
-        text = query(request, Search).search
-        found = await self._worker.run(lambda device: views.search(device, text))
-        return _json(Items(items=[_item(each) for each in found]))
+    item: str = Field(max_length=_LONGEST, description="Id, id elsewhere (tmdb:603) or title.")
+    count: int = Field(default=10, ge=1, le=views.MOST, description="How many items.")
 
-    async def add(self, request: Request) -> Response:
-        """Add interactions to the user's history."""
-        given, user = (await body(request, Interactions)).interactions, request.state.user
 
-        def job(device: Device) -> Added:
-            rows, missing, by_id = [], [], 0
-            for each in given:
-                found = _find(device, each, user)
-                if found is None:
-                    missing.append(each.named())
-                else:
-                    rows.append((found, each.time, each.liked))
-                    by_id += each.item is not None or device.catalogue.by_ids(each.ids) is not None
-            device.add_all(rows, user, "api")
-            return Added(taken=len(rows), by_id=by_id, not_found=missing)
+class Entry(Frozen):
+    """An item of the history."""
 
-        return _json(await self._worker.run(job))
+    item: Item
+    time: int | None = Field(description="Seconds since 1970, when it was first met.")
+
+
+class History(Frozen):
+    """The items that count, oldest first."""
+
+    interactions: list[Entry]
+
+
+def described() -> dict[str, Any]:
+    """The whole description in OpenAPI."""
+    return rest(None, None).openapi()
+
+
+def rest(worker: Worker | None, access: Access | None) -> FastAPI:
+    """The app that answers under /api/. Without a worker it can only be described."""
+    refusals: dict[int | str, dict[str, Any]] = {
+        status: {"model": Refusal, "description": text} for status, text in _REFUSED.items()
+    }
+    app = FastAPI(
+        title="Solera device",
+        version="1",
+        description="Recommendations of a device. `solera device token FOLDER --create NAME` makes a token.",
+        license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        openapi_url="/api/openapi.json",
+        generate_unique_id_function=lambda route: route.name,
+        docs_url=None,
+        redoc_url=None,
+        exception_handlers={SoleraError: failed, RefusedError: failed, RequestValidationError: _invalid},
+        responses=refusals,
+    )
+
+    def caller(*scopes: str) -> Any:
+        async def checked(request: Request) -> Caller:
+            assert access
+            found = await access.known(request)
+            found.needs(*scopes)
+            return found
+
+        return Security(checked, scopes=list(scopes))
+
+    async def run(job: Callable[[Device], Kind]) -> Kind:
+        assert worker
+        return await worker.run(job)
+
+    reader, adder, either = caller(READ), caller(ADD), caller(READ, ADD)
+    bearer = [Depends(HTTPBearer(auto_error=False))]  # for the description
+
+    @app.get(RECOMMENDATIONS, dependencies=bearer)
+    async def recommend(asked: Annotated[Wanted, Query()], by: Annotated[Caller, reader]) -> Recommendations:
+        """Recommendations from a person's history. Needs the scope read."""
+        user = by.of(asked.user)
+        return await run(lambda device: _recommended(device, user, asked))
+
+    @app.get(SIMILAR, dependencies=bearer)
+    async def similar(asked: Annotated[Similar, Query()], by: Annotated[Caller, reader]) -> Items:
+        """Items that the model connects with one. Needs the scope read."""
+        user = by.of(asked.user)
+
+        def job(device: Device) -> Items:
+            found = device.similar(asked.item, asked.count, user=user)
+            return Items(items=[_item(each) for each in found])
+
+        return await run(job)
+
+    @app.get(ITEMS, dependencies=bearer)
+    async def search(asked: Annotated[Search, Query()], by: Annotated[Caller, either]) -> Items:
+        """Items of the catalogue by a part of their title. Needs the scope read or add."""
+        found = await run(lambda device: views.search(device, asked.search))
+        return Items(items=[_item(each) for each in found])
+
+    @app.get(f"{ITEMS}/{{id}}", dependencies=bearer)
+    async def find(id: str, by: Annotated[Caller, either]) -> Item:  # noqa: A002 - as it is called in the path
+        """An item by its id, here or elsewhere (tmdb:603). Needs the scope read or add."""
+        return _item(await run(lambda device: device.catalogue.find(id)))
+
+    @app.get(INTERACTIONS, dependencies=bearer)
+    async def history(asked: Annotated[Whose, Query()], by: Annotated[Caller, reader]) -> History:
+        """What counts in a person's history. Needs the scope read."""
+        user = by.of(asked.user)
+
+        def job(device: Device) -> History:
+            times = device.times(user).items()
+            return History(interactions=[Entry(item=_item(views.item(device, i)), time=t) for i, t in times])
+
+        return await run(job)
+
+    @app.post(INTERACTIONS, dependencies=bearer)
+    async def add(
+        asked: Annotated[Whose, Query()], given: Interactions, by: Annotated[Caller, adder]
+    ) -> Added:
+        """Add interactions to a person's history, in one step. Needs the scope add."""
+        user = by.of(asked.user)
+        return await run(lambda device: _added(device, user, given.interactions))
+
+    app.openapi = partial(_without_422, app)  # type: ignore[method-assign]
+    return app
+
+
+def _without_422(app: FastAPI) -> dict[str, Any]:
+    """The description without the answer that FastAPI would give to a wrong request: here it is 400."""
+    found = FastAPI.openapi(app)
+    for verbs in found["paths"].values():
+        for operation in verbs.values():
+            operation["responses"].pop("422", None)
+    for name in ("HTTPValidationError", "ValidationError"):
+        found["components"]["schemas"].pop(name, None)
+    return found
+
+
+async def _invalid(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    where = ".".join(map(str, first["loc"][1:])) or "the request"
+    return refused(400, f"{where}: {first['msg']}", "see /api/openapi.json")
+
+
+def _recommended(device: Device, user: str, wanted: views.Filter) -> Recommendations:
+    shown = [
+        Recommendation(
+            rank=one.rank,
+            item=_item(views.item(device, one.item)),
+            score=one.score,
+            reasons=[
+                Reason(item=_item(views.item(device, reason.item)), part=reason.part)
+                for reason in one.reasons
+            ],
+        )
+        for one in views.recommendations(device, user, wanted)
+    ]
+    return Recommendations(recommendations=shown)
+
+
+def _added(device: Device, user: str, given: list[Interaction]) -> Added:
+    rows, missing, by_id = [], [], 0
+    for each in given:
+        found = _find(device, each, user)
+        if found is None:
+            missing.append(each.named())
+        else:
+            rows.append((found, each.time, each.liked))
+            by_id += each.item is not None or device.catalogue.by_ids(each.ids) is not None
+    device.add_all(rows, user, "api")
+    return Added(taken=len(rows), by_id=by_id, not_found=missing)
 
 
 def _find(device: Device, each: Interaction, user: str) -> str | None:
@@ -197,7 +312,3 @@ def _find(device: Device, each: Interaction, user: str) -> str | None:
 
 def _item(item: bundle.Item) -> Item:
     return Item(id=item.id, title=item.title, year=item.year, genres=list(item.genres), ids=dict(item.ids))
-
-
-def _json(answer: Frozen) -> JSONResponse:
-    return JSONResponse(answer.model_dump())

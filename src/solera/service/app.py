@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from importlib.resources import files
 from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from solera.core.errors import SoleraError
 from solera.service.access import Access, Endpoint, failed
-from solera.service.api import ApiRoutes
 from solera.service.federation import FederationRoutes
-from solera.service.guard import Guard, TooLargeError
+from solera.service.guard import Guard, Place, RefusedError
 from solera.service.imports import Imports
-from solera.service.openapi import described
 from solera.service.page_routes import PageRoutes
+from solera.service.refreshing import refresh
 from solera.service.worker import Worker
 
 _ASSETS = files("solera.device") / "page_assets"
@@ -31,8 +31,8 @@ _FILES = {  # by path: no other file of the disk can be asked for
 }
 
 
-def service(folder: Path, user: str, secret: str, host: str) -> ASGIApp:
-    """The service of a device. `secret` is the token of the link, `host` the address with its port."""
+def service(folder: Path, user: str, secret: str, place: Place) -> ASGIApp:
+    """The service of a device at a place. `secret` is the token of the link."""
     worker = Worker(folder)
     imports = Imports(worker)
     access, federation = Access(worker, secret, user), FederationRoutes(worker)
@@ -40,19 +40,21 @@ def service(folder: Path, user: str, secret: str, host: str) -> ASGIApp:
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         await federation.open()
+        refreshing = asyncio.create_task(refresh(folder))
         yield
+        refreshing.cancel()
+        with suppress(asyncio.CancelledError):
+            await refreshing
         await federation.close()
         imports.close()
         worker.close()
 
     routes = [Route(path, _file(name, kind), methods=["GET"]) for path, (name, kind) in _FILES.items()]
-    routes += [*PageRoutes(worker, imports).routes(access), *ApiRoutes(worker).routes(access)]
-    routes += federation.routes(access)
-    routes.append(Route("/api/openapi.json", _describe, methods=["GET"]))
-    handlers = {SoleraError: failed, TooLargeError: failed}
+    routes += [*PageRoutes(worker, imports).routes(access), *federation.routes(access)]
+    handlers = {SoleraError: failed, RefusedError: failed}
     app = Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers)
     app.router.redirect_slashes = False
-    return Guard(app, host)
+    return Guard(_with_rest(app, worker, access), place)
 
 
 def _file(name: str, kind: str) -> Endpoint:
@@ -64,5 +66,26 @@ def _file(name: str, kind: str) -> Endpoint:
     return answer
 
 
-async def _describe(_: Request) -> Response:
-    return JSONResponse(described())
+def _with_rest(app: ASGIApp, worker: Worker, access: Access) -> ASGIApp:
+    """The app, and the REST interface from the first request to it: the page does not wait for FastAPI."""
+    interface: ASGIApp | None = None
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        nonlocal interface
+        if scope["type"] != "http" or not scope["path"].startswith("/api/"):
+            await app(scope, receive, send)
+            return
+        if scope["path"] != "/api/openapi.json" and await access.caller(Request(scope)) is None:
+            await app(
+                {**scope, "path": "/page/about", "method": "GET"}, receive, send
+            )  # refused, body unread
+            return
+        if interface is None:
+            from solera.service.api import rest  # noqa: PLC0415 - takes half a second
+
+            interface = rest(worker, access)
+        headers = [each for each in scope["headers"] if each[0] != b"content-type"]
+        headers.append((b"content-type", b"application/json"))  # every body is, whatever a program says
+        await interface({**scope, "headers": headers}, receive, send)
+
+    return answer

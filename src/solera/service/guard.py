@@ -8,6 +8,9 @@ knows and no form can send, and no GET changes anything.
 
 from __future__ import annotations
 
+from ipaddress import ip_address
+from typing import NamedTuple
+
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -41,20 +44,56 @@ _DATA = ("/page/", "/api/")
 _OURS = ("same-origin", "none")  # none: typed into the address bar
 
 
-class TooLargeError(Exception):
+class RefusedError(Exception):
+    """A request that is answered with a refusal."""
+
+    def __init__(self, answer: JSONResponse) -> None:
+        super().__init__()
+        self.answer = answer
+
+
+class TooLargeError(RefusedError):
     """A body has more bytes than its path takes."""
 
     def __init__(self, most: int) -> None:
-        super().__init__()
-        self.answer = refused(413, f"the body has more than {most:,} bytes", "send less at once")
+        super().__init__(refused(413, f"the body has more than {most:,} bytes", "send less at once"))
+
+
+class Place(NamedTuple):
+    """Where a service is: at one address of this machine, or with TLS in the home's network.
+
+    In the network any IP address is a right Host, because no name that an attacker points here is one, and
+    so are the `names` that the owner gives to this machine.
+    """
+
+    host: str  # with the port
+    network: bool = False
+    names: tuple[str, ...] = ()
+
+    def is_right(self, host: str) -> bool:
+        """Whether a browser that asks for this host asks this service."""
+        if not self.network or host == self.host:
+            return host == self.host
+        name, _, port = host.rpartition(":")
+        if port != self.host.rpartition(":")[2]:
+            return False
+        try:
+            return bool(ip_address(name.strip("[]")))
+        except ValueError:
+            return name.lower() in self.names
+
+    @property
+    def scheme(self) -> str:
+        """Of its addresses."""
+        return "https" if self.network else "http"
 
 
 class Guard:
     """ASGI middleware in front of everything else."""
 
-    def __init__(self, app: ASGIApp, host: str) -> None:
-        """`host` is the only Host that is answered, with the port."""
-        self._app, self._host = app, host
+    def __init__(self, app: ASGIApp, place: Place) -> None:
+        """Only a Host of the `place` is answered."""
+        self._app, self._place = app, place
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on a request that is allowed, and refuse any other before its body is read."""
@@ -79,10 +118,11 @@ class Guard:
             await refusal(scope, receive, answer)
 
     def _refusal(self, path: str, headers: Headers, most: int) -> JSONResponse | None:
-        if headers.getlist("host") != [self._host]:
-            return refused(421, "this service is not at that address", f"use http://{self._host}/")
-        origins = headers.getlist("origin")
-        if origins and origins != [f"http://{self._host}"]:
+        place, hosts, origins = self._place, headers.getlist("host"), headers.getlist("origin")
+        if len(hosts) != 1 or not place.is_right(hosts[0]):
+            hint = f"use {place.scheme}://{place.host}/" + (", or start it with --name" * place.network)
+            return refused(421, "this service is not at that address", hint)
+        if origins and origins != [f"{place.scheme}://{hosts[0]}"]:
             return refused(403, "another site asks", "open the link that solera device open shows")
         if path.startswith(_DATA) and any(each not in _OURS for each in headers.getlist("sec-fetch-site")):
             return refused(403, "another site asks", "open the link that solera device open shows")

@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from solera.core.errors import ConfigError, DeviceError
+from solera.core.text import clean_text
 from solera.core.types import Frozen
 from solera.device.choices import Choices
 from solera.device.device import Device
@@ -21,9 +22,10 @@ from solera.device.folder import UPLOADS
 from solera.device.history import as_csv
 from solera.device.ledger import Ledger
 from solera.device.policy import Policy
+from solera.device.tokens import PAGE
 from solera.service import views
-from solera.service.access import Access
-from solera.service.imports import Imports, Order, save
+from solera.service.access import OWNER, Access
+from solera.service.imports import Imports, Job, Order, save
 from solera.service.reading import body, query
 from solera.service.worker import Worker
 
@@ -44,11 +46,12 @@ class Correction(Frozen):
     counts: bool
 
 
-class Hidden(Frozen):
-    """Whether an item is hidden."""
+class Choice(Frozen):
+    """Whether an item is hidden or disliked; what is not said stays."""
 
     item: str
-    hidden: bool
+    hidden: bool | None = None
+    disliked: bool | None = None
 
 
 class Standing(Frozen):
@@ -72,6 +75,12 @@ class Matches(Frozen):
     matches: list[Match] = Field(max_length=1_000)
 
 
+class Names(Frozen):
+    """Names of users."""
+
+    names: list[str] = Field(max_length=20)
+
+
 class Count(Frozen):
     """How many items are asked for."""
 
@@ -86,7 +95,7 @@ class PageRoutes:
         self._worker, self._imports = worker, imports
 
     def routes(self, access: Access) -> list[Route]:
-        """All paths, each for the owner alone. Only POST, PUT and DELETE change anything."""
+        """All paths: of one's own data, and of the device for the owner. No GET changes anything."""
         paths = [
             ("GET", "about", self.about),
             ("GET", "history", self.history),
@@ -101,23 +110,32 @@ class PageRoutes:
             ("GET", "items", self.search),
             ("GET", "recommendations", self.recommend),
             ("GET", "similar", self.similar),
-            ("GET", "hidden", self.hidden),
-            ("PUT", "hidden", self.hide),
+            ("GET", "choices", self.choices),
+            ("PUT", "choices", self.choose),
             ("DELETE", "list", self.clear_list),
+        ]
+        of_device = [
             ("GET", "left", self.left),
             ("PUT", "federation", self.decide),
             ("PUT", "policy", self.set_policy),
             ("POST", "model", self.update),
             ("POST", "model/back", self.go_back),
         ]
-        return access.of_owner(paths)
+        return access.of_owner(paths, PAGE) + access.of_owner(of_device)
 
     async def _json(self, job: Callable[[Device], Any]) -> JSONResponse:
         return JSONResponse(await self._worker.run(job))
 
+    def _import(self, request: Request) -> Job:
+        """The import that is asked for, if it is the caller's to see."""
+        job = self._imports.find(_number(request))
+        request.state.caller.of(job.user)
+        return job
+
     async def about(self, request: Request) -> Response:
         """The device and its model."""
-        return await self._json(lambda device: views.about(device, request.state.user))
+        owns = OWNER in request.state.caller.scopes
+        return await self._json(lambda device: views.about(device, request.state.user, alone=not owns))
 
     async def history(self, request: Request) -> Response:
         """Entries, oldest first."""
@@ -155,8 +173,8 @@ class PageRoutes:
         return await self._json(lambda device: {"removed": len(device.entries.remove(user, [number]))})
 
     async def forget(self, request: Request) -> Response:
-        """Delete everything about the user, and what was uploaded."""
-        return JSONResponse({"forgotten": await self._imports.forget(request.state.user)})
+        """Delete everything about the user or another person, and what was uploaded."""
+        return JSONResponse({"forgotten": await self._imports.forget(_person(request))})
 
     async def import_(self, request: Request) -> Response:
         """Begin to import the file in the body."""
@@ -169,16 +187,16 @@ class PageRoutes:
         except (ValueError, AttributeError, RecursionError):
             raise ConfigError("columns or like_from cannot be read", "choose them again") from None
         order = Order(given.get("name", ""), columns, like_from, given.get("as_list") == "yes")
-        job = await self._imports.begin(request, order, request.state.user)
+        job = await self._imports.begin(request, order, _person(request))
         return JSONResponse(job.as_json(), 202)
 
     async def progress(self, request: Request) -> Response:
         """How far an import has come, and its report at the end."""
-        return JSONResponse(self._imports.find(_number(request)).as_json())
+        return JSONResponse(self._import(request).as_json())
 
     async def match(self, request: Request) -> Response:
         """Take titles of an import as those of items, now and in later imports."""
-        job, given = self._imports.find(_number(request)), await body(request, Matches)
+        job, given = self._import(request), await body(request, Matches)
         chosen = {(each.title, each.year): each.item for each in given.matches}
         return JSONResponse({"added": await self._imports.accept(job, chosen)})
 
@@ -189,24 +207,16 @@ class PageRoutes:
 
     async def recommend(self, request: Request) -> Response:
         """Recommendations with their items and reasons."""
-        wanted, user = query(request, views.Filter), request.state.user
+        wanted, user = query(request, views.PageFilter), request.state.user
+        try:
+            along = Names.model_validate_json(f'{{"names": {wanted.along}}}').names
+        except ValidationError:
+            raise ConfigError("along: not a list of names", "reload the page") from None
+        for name in along:
+            request.state.caller.of(name)
 
         def job(device: Device) -> Any:
-            explains = device.model(user).is_linear
-            return [
-                {
-                    "item": views.item(device, one.item)._asdict(),
-                    "score": one.score,
-                    "popular": one.popular,
-                    "reasons": [
-                        {"item": views.item(device, reason.item)._asdict(), "part": reason.part}
-                        for reason in one.reasons
-                    ]
-                    if explains
-                    else None,
-                }
-                for one in views.recommendations(device, user, wanted)
-            ]
+            return views.shown(device, user, views.recommendations(device, user, wanted, along))
 
         return await self._json(job)
 
@@ -216,20 +226,30 @@ class PageRoutes:
         count = query(request, Count).count
         return await self._json(lambda device: [i._asdict() for i in device.similar(id_, count, user=user)])
 
-    async def hidden(self, request: Request) -> Response:
-        """The hidden items."""
+    async def choices(self, request: Request) -> Response:
+        """The hidden and the disliked items."""
         user = request.state.user
 
         def job(device: Device) -> Any:
-            return [views.item(device, id_)._asdict() for id_ in Choices(device.store, user).hidden()]
+            choices = Choices(device.store, user)
+            kinds = {"hidden": choices.hidden(), "disliked": choices.disliked()}
+            return {kind: [views.item(device, id_)._asdict() for id_ in ids] for kind, ids in kinds.items()}
 
         return await self._json(job)
 
-    async def hide(self, request: Request) -> Response:
-        """Hide an item, or show it again."""
-        given, user = await body(request, Hidden), request.state.user
-        await self._worker.run(lambda device: Choices(device.store, user).hide(given.item, given.hidden))
-        return JSONResponse({})
+    async def choose(self, request: Request) -> Response:
+        """Hide or dislike an item, or take that back."""
+        given, user = await body(request, Choice), request.state.user
+
+        def job(device: Device) -> Any:
+            choices = Choices(device.store, user)
+            if given.hidden is not None:
+                choices.hide(given.item, given.hidden)
+            if given.disliked is not None:
+                choices.dislike(given.item, given.disliked)
+            return {}
+
+        return await self._json(job)
 
     async def clear_list(self, request: Request) -> Response:
         """Delete the list of items to choose from."""
@@ -284,6 +304,12 @@ class PageRoutes:
         """Use the model before the last update."""
         await self._worker.run(lambda device: device.go_back())
         return await self.about(request)
+
+
+def _person(request: Request) -> str:
+    """Whose history is meant: for the owner, it may be that of somebody else in the household."""
+    given: str = clean_text(request.query_params.get("person", "")).strip()[:60]
+    return str(request.state.caller.of(given or None))
 
 
 def _number(request: Request) -> int:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from solera.core.types import Frozen
 from solera.device.bundle import Item
@@ -14,14 +15,23 @@ from solera.device.device import Device
 from solera.device.keys import fingerprint
 from solera.device.models.served import tests_of
 from solera.device.policy import Policy
-from solera.device.recommending import DeviceRecommendation
+from solera.device.recommending import DeviceRecommendation, Reason
 
 MOST = 500  # recommendations at once
 REASONS = 3
 _FOUND = 8  # items that a search shows
 
 
-class Filter(Frozen):
+class Query(Frozen):
+    """What an address asks for. Empty values are left out."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _given(cls, query: Any) -> Any:
+        return {name: value for name, value in dict(query).items() if value != ""}
+
+
+class Filter(Query):
     """Which items are recommended."""
 
     genre: str | None = Field(default=None, description="Only items of this genre.")
@@ -39,17 +49,49 @@ class Filter(Frozen):
         return (self.from_year or item.year) <= item.year <= (self.to_year or item.year)
 
 
-def recommendations(device: Device, user: str, wanted: Filter) -> list[DeviceRecommendation]:
+class PageFilter(Filter):
+    """What the page asks for besides."""
+
+    unlisted: bool = Field(default=False, description="Only items that are not in the user's list.")
+    along: str = Field(default="[]", description="Other users who are to like the items, too; in JSON.")
+
+
+def recommendations(
+    device: Device, user: str, wanted: Filter, along: Sequence[str] = ()
+) -> list[DeviceRecommendation]:
     """The best items that pass a filter, with reasons where the model has them; none without a history."""
-    if not any(item in device.catalogue.number for item in device.history(user)):
+    if not device.has_history(user):
         return []
-    listed = set(Choices(device.store, user).listed()) if wanted.listed else None
-    return device.recommend(
-        wanted.count,
-        user=user,
-        reasons=REASONS if device.model(user).is_linear else 0,
-        allowed=lambda item: wanted.passes(item) and (listed is None or item.id in listed),
-    )
+    listed = set(Choices(device.store, user).listed())
+    unlisted = isinstance(wanted, PageFilter) and wanted.unlisted
+
+    def allowed(item: Item) -> bool:
+        of_list = item.id in listed
+        return wanted.passes(item) and of_list >= wanted.listed and not (of_list and unlisted)
+
+    is_linear = all(device.model(each).is_linear for each in (user, *along))
+    reasons = REASONS if is_linear else 0
+    return device.recommend(wanted.count, user=user, reasons=reasons, allowed=allowed, along=along)
+
+
+def shown(device: Device, user: str, found: Sequence[DeviceRecommendation]) -> list[dict[str, Any]]:
+    """Recommendations as the page shows them: each with its item, and why for each person."""
+    listed, explains = set(Choices(device.store, user).listed()), device.model(user).is_linear
+
+    def because(reasons: Sequence[Reason], raised: float, popular: float) -> dict[str, Any]:
+        told = [{"item": item(device, each.item)._asdict(), "part": each.part} for each in reasons]
+        return {"reasons": told, "raised": raised, "popular": popular}
+
+    return [
+        {
+            "item": item(device, one.item)._asdict(),
+            "score": one.score,
+            "listed": one.item in listed,
+            "because": because(one.reasons, one.raised, one.popular) if explains else None,
+            "theirs": [because(*each) for each in one.of_others],
+        }
+        for one in found
+    ]
 
 
 def item(device: Device, id_: str) -> Item:
@@ -68,14 +110,16 @@ def search(device: Device, text: str) -> list[Item]:
     return found[:_FOUND]
 
 
-def about(device: Device, user: str) -> dict[str, Any]:
-    """The device, its model, and what can be filtered by."""
+def about(device: Device, user: str, *, alone: bool = False) -> dict[str, Any]:
+    """The device, its model, and what can be filtered by; with `alone`, nothing about other people."""
     bundle, items = device.bundle, device.catalogue.items
     manifest, former = bundle.manifest, device.former
     years = [each.year for each in items if each.year is not None]
+    others = [] if alone else device.users()
     return {
         "folder": str(device.path.resolve()),
         "user": user,
+        "people": [each for each in others if each != user and device.has_history(each)],
         "genres": sorted({genre for each in items for genre in each.genres}),
         "years": [min(years), max(years)] if years else None,
         "listed": len(Choices(device.store, user).listed()),

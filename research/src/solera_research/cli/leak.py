@@ -119,7 +119,7 @@ def _count(seed: int, picture: Path, record: Path | None, data_dir: Path | None)
         "counter",
         "by formula",
         "ties by pop.",
-        "popularity",
+        "popular",
         "best published",
         "strict",
     )

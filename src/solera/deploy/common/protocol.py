@@ -15,7 +15,9 @@ from solera.core.errors import SoleraError
 from solera.device.policy import Agreement
 from solera.device.tensors import Arrays
 
-PROTOCOL = 4  # the version that every message carries; up to 3 an offer did not say what a device enforces
+# The version that every message carries. Neighbours read each other, so that server and devices need not be
+# upgraded together: a version sends no field that the one before it does not read.
+PROTOCOL = 5
 
 
 class Reason(StrEnum):
@@ -111,12 +113,12 @@ class Fields(BaseModel):
 
 
 def check_spoken(packet: Packet) -> None:
-    """Refuse a message of another version, of which nothing else is read, and one that is a refusal."""
+    """Refuse a message of a distant version, of which nothing else is read, and one that is a refusal."""
     spoken = packet.fields.get("protocol", 1)
-    if type(spoken) is not int or spoken != PROTOCOL:
+    if type(spoken) is not int or abs(spoken - PROTOCOL) > 1:
         raise RefusalError(
             Reason.PROTOCOL,
-            f"the message uses protocol {str(spoken)[:20]}, not {PROTOCOL}:"
+            f"the message uses protocol {str(spoken)[:20]}, and this side speaks {PROTOCOL}:"
             " update Solera on the side with the lower number",
         )
     declined = packet.fields.get("declined")

@@ -212,7 +212,7 @@ class Line:
         )
         for attempt in waits:
             with attempt:
-                if self.stop.is_set() and attempt.num > 1:
+                if self.stop.is_set() and attempt.num > 2:  # the first may meet a worker that has ended
                     raise DeployError("the node ends", "start it again")
                 answer = ask()
                 if answer.status_code in _BUSY:

@@ -31,8 +31,7 @@ from solera.core.errors import DeployError, RunError
 from solera.core.files import PRIVATE, replacing_file, sync_names, write_atomically
 from solera.deploy.common.address import Place, home_of
 from solera.deploy.common.private_files import private_folder
-from solera.deploy.operate import reachability
-from solera.deploy.operate.server import Devices, Known, store_of
+from solera.deploy.operate.server import Devices, Known, is_running, store_of
 from solera.deploy.server.folder import FederationFolder
 from solera.deploy.web.database import SQLITE
 
@@ -124,11 +123,8 @@ def restore(source: Path, folder: Path, *, lost_rounds: int | None = None) -> di
 
 def _check_stopped(folder: Path) -> None:
     """Refuse to replace the folder of a server that runs."""
-    try:
-        reachability.check(Place.read(folder).server)
-    except DeployError:
-        return
-    raise RunError(f"the server of {folder} is running", "stop it, restore, then start it again")
+    if is_running(folder):
+        raise RunError(f"the server of {folder} is running", "stop it, restore, then start it again")
 
 
 def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:

@@ -11,9 +11,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from filelock import FileLock, Timeout
 from pydantic import ConfigDict
 
 from solera.core.errors import ConfigError, DeployError
+from solera.core.files import PRIVATE
 from solera.core.types import Frozen
 from solera.deploy.common.address import Address, Place, home_of
 from solera.deploy.common.authority import check_server, read_public_key
@@ -148,33 +150,59 @@ def running(
         check_port(address.host, address.port)
     if database is not None:
         _check_database(database)
-        upgrade(database)
     home = _prepared(folder)
-    url = database or f"{SQLITE}{home / 'state.db'}"
-    if database is None:
+    with _alone(folder):
+        url = database or f"{SQLITE}{home / 'state.db'}"
         upgrade(url)
-        close(home)
-    here = address.from_here()
-    Place(address=str(here), ca=here.ca, database=url).write(folder)
-    Blobs(folder)
-    shared = serve.bound(address.host, address.port, path)
-    try:
-        serving = Serving(folder.resolve(), url, keys, every)
-        server = Server(serving, address, shared, workers=workers, tls=keys is not None and path is None)
-        former = None
-        if threading.current_thread() is threading.main_thread():
-            former = signal.signal(signal.SIGHUP, lambda *_: server.replace())
+        if database is None:
+            close(home)
+        here = address.from_here()
+        Place(address=str(here), ca=here.ca, database=url).write(folder)
+        Blobs(folder)
+        shared = serve.bound(address.host, address.port, path)
         try:
-            _take_in(home / "devices.json", server.store)
-            server.register_new()
-            server.wait()
-            yield server
+            serving = Serving(folder.resolve(), url, keys, every)
+            server = Server(serving, address, shared, workers=workers, tls=keys is not None and path is None)
+            former = None
+            if threading.current_thread() is threading.main_thread():
+                former = signal.signal(signal.SIGHUP, lambda *_: server.replace())
+            try:
+                _take_in(home / "devices.json", server.store)
+                server.register_new()
+                server.wait()
+                yield server
+            finally:
+                if former is not None:
+                    signal.signal(signal.SIGHUP, former)
+                server.stop()
         finally:
-            if former is not None:
-                signal.signal(signal.SIGHUP, former)
-            server.stop()
-    finally:
-        shared.close()
+            shared.close()
+
+
+def _lock(home: Path) -> FileLock:
+    """Held by a running server, wherever it listens."""
+    return FileLock(home / "server.lock", mode=PRIVATE)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    try:
+        held = _lock(home_of(folder)).acquire(timeout=0)
+    except Timeout:
+        raise DeployError(f"another server of {folder} is running", "stop it first") from None
+    with held:
+        yield
+
+
+def is_running(folder: Path) -> bool:
+    """Whether this machine runs the server of a federation."""
+    if not home_of(folder).exists():
+        return False
+    try:
+        with _lock(home_of(folder)).acquire(timeout=0):
+            return False
+    except Timeout:
+        return True
 
 
 def _take_in(path: Path, store: Store) -> None:

@@ -181,11 +181,11 @@ class _Worker:
             asked = CheckIn.model_validate_json(await self._body(request, signed, SMALL))
         except ValidationError:
             raise No(400, "this is not a check-in", "update Solera") from None
-        await self._desk.check_in(signed, asked.session, leaving=asked.leaving)
+        changed = self._changed
+        has_task = await self._desk.check_in(signed, asked.session, leaving=asked.leaving)
         if asked.leaving:
             return JSONResponse({})
-        changed = self._changed
-        task = await self._desk.task(signed.number)
+        task = await self._desk.task(signed.number) if has_task else None
         if task is None and asked.wait and self._waiting < self._serving.waiting:
             task = await self._wait(signed.number, min(asked.wait, self._serving.every), changed, request)
         if task is None:

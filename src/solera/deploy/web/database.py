@@ -166,13 +166,18 @@ class _Pool:
             import asyncpg  # noqa: PLC0415 - in an extra of its own
         except ImportError:
             raise _missing() from None
-        return cls(await asyncpg.create_pool(url, min_size=1, max_size=_CONNECTIONS, command_timeout=30))
+        sizes = {"min_size": 1, "max_size": _CONNECTIONS}
+        return cls(await asyncpg.create_pool(url, **sizes, command_timeout=30, reset=_as_it_was))
 
     async def rows(self, sql: str, *values: Any) -> Rows:
         return list(await self._pool.fetch(sql, *values))
 
     async def close(self) -> None:
         await self._pool.close()
+
+
+async def _as_it_was(_: Any) -> None:
+    """A connection has nothing to reset after single statements, and a reset is a statement more."""
 
 
 def _missing() -> ConfigError:

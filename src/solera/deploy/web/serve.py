@@ -77,7 +77,7 @@ def run(serving: Serving, shared: socket.socket, *, tls: bool) -> None:
     server = uvicorn.Server(config)
     app.state.worker.is_ending = lambda: server.should_exit
     _follow_parent(server)
-    asyncio.run(server.serve(sockets=[shared]))
+    server.run([shared])  # on uvloop, where it is installed
 
 
 def _renewing(app: Starlette, context: ssl.SSLContext, certificate: Path) -> None:

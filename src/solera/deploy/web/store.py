@@ -78,13 +78,14 @@ class Desk:
         found = await self._database.rows("SELECT coalesce(max(number), 0) FROM tasks")
         return int(found[0][0])
 
-    async def check_in(self, signed: Signed, session: str, *, leaving: bool) -> None:
-        """Note that a device is there, or leaves."""
+    async def check_in(self, signed: Signed, session: str, *, leaving: bool) -> bool:
+        """Note that a device is there, or leaves; returns whether a task may wait for it."""
         number, now = signed.number, self._now()
         for _ in range(2):
-            if await self._database.rows(
+            if found := await self._database.rows(
                 "UPDATE devices SET nonce = $2, seen = $3, session = $4 WHERE number = $1 AND revoked = 0"
-                " AND nonce < $2 AND (session = $5 OR session = '' OR seen < $6) RETURNING number",
+                " AND nonce < $2 AND (session = $5 OR session = '' OR seen < $6)"
+                " RETURNING EXISTS (SELECT 1 FROM tasks WHERE device = $1)",
                 number,
                 signed.nonce,
                 0.0 if leaving else now,
@@ -92,7 +93,7 @@ class Desk:
                 session,
                 now - HERE,
             ):
-                return
+                return bool(found[0][0])
             if not self._is_open:
                 break
             await self._database.rows(
@@ -100,20 +101,20 @@ class Desk:
                 number,
                 signed.key,
             )
-        await self._refuse(signed)
+        raise await self._refusal(signed)
 
-    async def _refuse(self, signed: Signed) -> None:
+    async def _refusal(self, signed: Signed) -> No:
         found = await self._database.rows(
             "SELECT revoked, nonce, seen FROM devices WHERE number = $1", signed.number
         )
         if not found:
-            raise No(403, "the server does not know this key", "ask its operator to register it")
+            return No(403, "the server does not know this key", "ask its operator to register it")
         revoked, nonce, seen = found[0]
         if revoked:
-            raise No(403, "this key was revoked", "ask the operator for a new invitation")
+            return No(403, "this key was revoked", "ask the operator for a new invitation")
         if signed.nonce <= nonce:
-            raise No(401, "this request was seen before, or a later one was", "sign it anew", int(nonce))
-        raise No(
+            return No(401, "this request was seen before, or a later one was", "sign it anew", int(nonce))
+        return No(
             409,
             f"a node with this key is connected, or was {self._now() - seen:.0f} s ago",
             "every node needs its own key; if the other one is gone, try again in a minute",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +21,17 @@ from solera.device.importers.listenbrainz import read_listenbrainz
 from solera.device.importers.source import BAD_ROW, LIKE_FROM, Source
 from solera.device.importers.table import read_own_table
 
-__all__ = ["LIKE_FROM", "LISTED", "Report", "Unmatched", "as_json", "import_file", "near_of_year"]
+__all__ = [
+    "LIKE_FROM",
+    "LISTED",
+    "Report",
+    "Unmatched",
+    "as_json",
+    "import_entries",
+    "import_file",
+    "near_of_year",
+    "row_of",
+]
 _REMEMBERED = 4_096  # titles that are looked up once: a history has few, many times
 
 READERS: dict[str, Callable[[Source, Mapping[str, str]], Iterator[Entry]]] = {
@@ -132,11 +142,30 @@ def import_file(
     `accept` is given the titles that are not in the catalogue and returns the items that some of them stand
     for. These are remembered for the user's later imports.
     """
-    source, catalogue = Source(path, like_from=like_from), device.catalogue
+    source = Source(path, like_from=like_from)
+    entries = read_entries(format_, source, options, as_list=as_list)
+    return import_entries(
+        device, format_, source, entries, user, accept=accept, as_list=as_list, progress=progress
+    )
+
+
+def import_entries(
+    device: Device,
+    format_: str,
+    source: Source,
+    entries: Iterable[Entry],
+    user: str,
+    *,
+    accept: Accept | None = None,
+    as_list: bool = False,
+    progress: Callable[[int], None] = lambda _: None,
+) -> Report:
+    """The same for entries that have been read, of a `format_` that the history names as their source."""
+    catalogue = device.catalogue
     match = lru_cache(maxsize=_REMEMBERED)(_matcher(device, user))
     found, by_id = Found(), 0
-    for entry in read_entries(format_, source, options, as_list=as_list):
-        row = _row(catalogue, match, entry)
+    for entry in entries:
+        row = row_of(catalogue, match, entry)
         by_id += row is not None and (
             entry.item in catalogue.number or catalogue.by_ids(entry.ids) is not None
         )
@@ -195,7 +224,7 @@ def _matcher(device: Device, user: str) -> Callable[[str, int | None], Item | No
     return match
 
 
-def _row(catalogue: Catalogue, match: Callable[[str, int | None], Item | None], entry: Entry) -> int | None:
+def row_of(catalogue: Catalogue, match: Callable[[str, int | None], Item | None], entry: Entry) -> int | None:
     """The row of an entry's item in the catalogue."""
     number = catalogue.number
     if entry.item in number:

@@ -66,6 +66,16 @@ class Helper:
             self._rows("INSERT INTO epochs VALUES (?, ?, ?, ?, ?, ?, ?)", terms, *numbers)
         return public
 
+    def unfinished(self, federation: str, before: int) -> list[Terms]:
+        """Epochs before this one that have a key or reports."""
+        rows = self._database.execute(
+            "SELECT epoch, least_devices, reports FROM epochs AS e WHERE federation = ?1 AND epoch < ?2"
+            " AND (key IS NOT NULL OR EXISTS (SELECT 1 FROM relayed AS r"
+            " WHERE r.federation = e.federation AND r.epoch = e.epoch)) ORDER BY epoch",
+            (federation, before),
+        )
+        return [Terms(federation, *row) for row in rows]
+
     def evaluate(self, terms: Terms, device: str, request: bytes) -> bytes:
         """The answer to a device's only request; to the same request the same again."""
         elements = split(request, ELEMENT_BYTES)

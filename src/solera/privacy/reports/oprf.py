@@ -21,7 +21,7 @@ from importlib.util import find_spec
 from solera.core.errors import ConfigError, SoleraError
 
 if find_spec("rbcl") is None:
-    raise ConfigError("threshold reports need rbcl", "pip install 'solera[privacy]'")
+    raise ConfigError("threshold reports need rbcl", "pip install 'solera[reports]'")
 
 import rbcl
 

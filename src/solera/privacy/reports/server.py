@@ -8,9 +8,8 @@ Everything is in a database, each step in one transaction. A step that is done a
 
 from __future__ import annotations
 
-import sqlite3
-from itertools import groupby
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
@@ -39,10 +38,24 @@ class Epoch(NamedTuple):
     unopened: int  # reports of what fewer than T devices have, and padding
 
 
+class Database(Protocol):
+    """What is used of a connection of `sqlite3`: a block of `with` is one transaction."""
+
+    def execute(self, sql: str, values: Sequence[Any] = ..., /) -> Any:
+        """A cursor on what a statement finds."""
+
+    def close(self) -> None:
+        """End the connection."""
+
+    def __enter__(self) -> object: ...
+
+    def __exit__(self, *failed: Any) -> object: ...
+
+
 class Server:
     """One server, with the key that reports are sealed for."""
 
-    def __init__(self, database: sqlite3.Connection, key: X25519PrivateKey) -> None:
+    def __init__(self, database: Database, key: X25519PrivateKey) -> None:
         self._database, self._key = database, key
         database.execute("PRAGMA secure_delete = ON")
         with database:
@@ -70,7 +83,7 @@ class Server:
                 except ReportsError:
                     wrong += 1
                 else:
-                    self._rows("INSERT OR IGNORE INTO reports VALUES (?, ?, ?, ?, ?, ?)", terms, *each)
+                    self._rows(_KEEP, terms, *each)
         return wrong
 
     def open(self, terms: Terms) -> Epoch:
@@ -80,23 +93,14 @@ class Server:
             done = self._epoch(terms)
             if done:
                 return done
-            reports = measurements = refused = used = 0
-            select = f"SELECT tag, point, share, ciphertext FROM reports {_WHERE} ORDER BY tag, point"
-            rows = self._database.execute(select, (terms.federation, terms.epoch))
-            for _, group in groupby((Report(*row) for row in rows), lambda each: each.tag):
-                same = list(group)
-                reports += len(same)
-                found = opened(terms, same) if len(same) >= terms.least_devices else None
+            ((reports,),) = self._rows(f"SELECT COUNT(*) FROM reports {_WHERE}", terms)
+            measurements = refused = used = 0
+            for (tag,) in self._rows(_ENOUGH, terms, terms.least_devices):
+                same = [Report(*row) for row in self._rows(_OF_TAG, terms, tag)]
+                found = opened(terms, same)
                 if found:
                     measurements, refused, used = measurements + 1, refused + found.refused, used + len(same)
-                    # Devices of one mind can make up a second tag for a measurement; both are counted.
-                    self._rows(
-                        "INSERT INTO counts VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE"
-                        " SET devices = devices + excluded.devices",
-                        terms,
-                        found.measurement.encoded(),
-                        found.devices,
-                    )
+                    self._rows(_COUNT, terms, found.measurement.encoded(), found.devices)
             epoch = Epoch(reports, measurements, refused, reports - used)
             self._rows("INSERT INTO opened VALUES (?, ?, ?, ?, ?, ?)", terms, *epoch)
             self._rows(f"DELETE FROM reports {_WHERE}", terms)
@@ -106,17 +110,26 @@ class Server:
         """Devices by measurement, of one epoch or of all together."""
         rows = self._database.execute(
             "SELECT measurement, SUM(devices) FROM counts"
-            " WHERE federation = ?1 AND (?2 IS NULL OR epoch = ?2) GROUP BY measurement",
-            (federation, epoch),
+            f" WHERE federation = ?{'' if epoch is None else ' AND epoch = ?'} GROUP BY measurement",
+            (federation,) if epoch is None else (federation, epoch),
         )
-        return {Measurement.decoded(encoded): devices for encoded, devices in rows}
+        return {Measurement.decoded(encoded): int(devices) for encoded, devices in rows}
 
     def _epoch(self, terms: Terms) -> Epoch | None:
         rows = self._rows(f"SELECT reports, measurements, refused, unopened FROM opened {_WHERE}", terms)
         return Epoch(*rows[0]) if rows else None
 
     def _rows(self, statement: str, terms: Terms, *values: object) -> list[tuple[Any, ...]]:
-        return self._database.execute(statement, (terms.federation, terms.epoch, *values)).fetchall()
+        cursor = self._database.execute(statement, (terms.federation, terms.epoch, *values))
+        return list(cursor.fetchall()) if cursor.description else []
 
 
 _WHERE = "WHERE federation = ? AND epoch = ?"
+_KEEP = "INSERT INTO reports VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
+_ENOUGH = f"SELECT tag FROM reports {_WHERE} GROUP BY tag HAVING COUNT(*) >= ? ORDER BY tag"
+_OF_TAG = f"SELECT tag, point, share, ciphertext FROM reports {_WHERE} AND tag = ? ORDER BY point"
+# Devices of one mind can make up a second tag for a measurement; both are counted.
+_COUNT = (
+    "INSERT INTO counts VALUES (?, ?, ?, ?) ON CONFLICT (federation, epoch, measurement)"
+    " DO UPDATE SET devices = counts.devices + excluded.devices"
+)
