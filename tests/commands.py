@@ -11,12 +11,12 @@ from pathlib import Path
 
 import psutil
 
-from solera.deploy.operate.processes import Process, family
+from solera.federation.operate.processes import Process, family
 
 
 def environment() -> dict[str, str]:
     """With the tests' apps, and what the tests themselves import, for every process."""
-    paths = [str(Path(__file__).parent / "deploy"), *filter(None, sys.path)]
+    paths = [str(Path(__file__).parent / "federation"), *filter(None, sys.path)]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "COLUMNS": "200"}
 
 

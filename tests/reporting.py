@@ -16,9 +16,9 @@ import psutil
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from solera.deploy.operate.processes import free_port
-from solera.deploy.reports.service import Plan
-from solera.deploy.reports.start import helper_key, server_database, server_key
+from solera.federation.operate.processes import free_port
+from solera.federation.reports.service import Plan
+from solera.federation.reports.start import helper_key, server_database, server_key
 from solera.privacy.reports.measurements import Measurement
 from solera.privacy.reports.server import Server
 

@@ -43,11 +43,11 @@ def test_a_room_is_the_sum_of_its_files(covered):
 
 def test_a_room_below_its_limit_or_missing_is_named(covered):
     good = (90, 81, 10, 9)
-    full = dict.fromkeys(("core__a", "engine__a", "privacy__a", "deploy__a"), good)
+    full = dict.fromkeys(("core__a", "engine__a", "privacy__a", "federation__a"), good)
     assert covered.too_little(covered.by_room(report(**full))) == []
     worse = covered.by_room(report(**full | {"engine__a": (90, 81, 10, 8)}))
     assert covered.too_little(worse) == ["engine has 89.0 %, less than 90 %"]
-    del full["deploy__a"]
+    del full["federation__a"]
     assert len(covered.too_little(covered.by_room(report(**full)))) == 1
 
 

@@ -1,7 +1,7 @@
 """What the site tells people to type works as it stands there.
 
 Every page is followed twice: everyday on a small made-up data set that goes by the name of ml-100k, and, by
-name, on the real one. The tour that starts servers and nodes is followed in tests/deploy/test_tour.py.
+name, on the real one. The tour that starts servers and nodes is followed in tests/federation/test_tour.py.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from solera.deploy.operate.processes import free_port
+from solera.federation.operate.processes import free_port
 
 SECONDS = 100
 

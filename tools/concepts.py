@@ -176,7 +176,7 @@ def main() -> None:
         print(f"{len(found):6}  {name}" + (f": {', '.join(found)}" if args.names else ""))
     parameters = commands(source)
     print(f"{len(parameters):6}  commands, with {sum(parameters)} parameters\n")
-    outer = {"deploy", "device", "service", "federation"}
+    outer = {"deploy", "federation", "device", "service"}  # a room has had two names
     for room in sorted(source.files, key=lambda room: (room in outer, room)):
         print(f"{source.lines[room]:6} lines in {source.files[room]:3} files  {room}")
     inner = [room for room in source.files if room not in outer]

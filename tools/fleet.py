@@ -34,7 +34,7 @@ import numpy as np
 import psutil
 import torch
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "deploy"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "federation"))
 import itertools
 
 from engines import nginx, postgres
@@ -43,19 +43,6 @@ from solera.core.closed_form import WEIGHTS, ClosedForm
 from solera.core.errors import SoleraError
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
-from solera.deploy.common.address import Address
-from solera.deploy.common.authority import make_keys, make_node_key
-from solera.deploy.common.protocol import Packet
-from solera.deploy.common.settings import Settings
-from solera.deploy.node.answers import answer
-from solera.deploy.node.line import Line, read_key, trust
-from solera.deploy.node.membership import pin
-from solera.deploy.operate import server
-from solera.deploy.operate.processes import Process, free_port
-from solera.deploy.secure.roster import make_roster
-from solera.deploy.server.coordinator import Coordinator
-from solera.deploy.server.folder import FederationFolder
-from solera.deploy.web.signing import device_number
 from solera.device import keys as publisher
 from solera.device.bundle import Bundle, Item
 from solera.device.device import Device
@@ -63,6 +50,19 @@ from solera.device.ledger import Ledger
 from solera.device.policy import Policy
 from solera.device.publish import start
 from solera.engine import OneRound
+from solera.federation.common.address import Address
+from solera.federation.common.authority import make_keys, make_node_key
+from solera.federation.common.protocol import Packet
+from solera.federation.common.settings import Settings
+from solera.federation.node.answers import answer
+from solera.federation.node.line import Line, read_key, trust
+from solera.federation.node.membership import pin
+from solera.federation.operate import server
+from solera.federation.operate.processes import Process, free_port
+from solera.federation.secure.roster import make_roster
+from solera.federation.server.coordinator import Coordinator
+from solera.federation.server.folder import FederationFolder
+from solera.federation.web.signing import device_number
 from solera.privacy.secagg import public_identity
 
 METHOD = "fedease"

@@ -26,16 +26,16 @@ from typing import Any
 import psutil
 import psycopg
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "deploy"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "federation"))
 from engines import nginx, postgres
 
-from solera.deploy.common.address import Address, tag_of
-from solera.deploy.common.authority import make_keys
-from solera.deploy.operate import server
-from solera.deploy.operate.processes import free_port
-from solera.deploy.web.signing import device_number, signed_headers
-from solera.deploy.web.store import Message, Store
-from solera.deploy.web.wire import ANSWER, CHECK_IN
+from solera.federation.common.address import Address, tag_of
+from solera.federation.common.authority import make_keys
+from solera.federation.operate import server
+from solera.federation.operate.processes import free_port
+from solera.federation.web.signing import device_number, signed_headers
+from solera.federation.web.store import Message, Store
+from solera.federation.web.wire import ANSWER, CHECK_IN
 from solera.privacy.secagg import public_identity
 from solera.privacy.secagg.identity import new_identity
 

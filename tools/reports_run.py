@@ -34,12 +34,12 @@ import httpx
 import psutil
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "deploy"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "federation"))
 from engines import postgres
 
 from reporting import NEWEST, Services, line_of
-from solera.deploy.reports.sending import Sender
-from solera.deploy.reports.service import Plan
+from solera.federation.reports.sending import Sender
+from solera.federation.reports.service import Plan
 from solera.privacy.reports.measurements import Ledger, Measurement, measurements
 from solera.privacy.reports.reporter import Reporter
 from solera.privacy.secagg import new_identity

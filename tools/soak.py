@@ -36,23 +36,23 @@ from typing import Any
 import psutil
 
 HERE = Path(__file__).resolve().parents[1]
-sys.path += [str(HERE / "tests"), str(HERE / "tests" / "deploy")]
+sys.path += [str(HERE / "tests"), str(HERE / "tests" / "federation")]
 
 from bad_network import Line, bad_line  # noqa: E402
 from engines import postgres  # noqa: E402
 from real import RealFederation, people  # noqa: E402
 
 from commands import environment  # noqa: E402
-from solera.deploy.common.address import Address, home_of  # noqa: E402
-from solera.deploy.common.authority import make_keys  # noqa: E402
-from solera.deploy.common.private_files import private_folder  # noqa: E402
-from solera.deploy.operate.processes import Process, family  # noqa: E402
-from solera.deploy.operate.server import named  # noqa: E402
-from solera.deploy.server.folder import FederationFolder  # noqa: E402
-from solera.deploy.web.signing import device_number  # noqa: E402
 from solera.device.device import Device  # noqa: E402
 from solera.device.keys import make_keys as publisher_keys  # noqa: E402
 from solera.device.ledger import Ledger  # noqa: E402
+from solera.federation.common.address import Address, home_of  # noqa: E402
+from solera.federation.common.authority import make_keys  # noqa: E402
+from solera.federation.common.private_files import private_folder  # noqa: E402
+from solera.federation.operate.processes import Process, family  # noqa: E402
+from solera.federation.operate.server import named  # noqa: E402
+from solera.federation.server.folder import FederationFolder  # noqa: E402
+from solera.federation.web.signing import device_number  # noqa: E402
 
 USERS = 3  # on every node
 SLOWEST = 600.0  # seconds within which everything has to recover
@@ -177,7 +177,7 @@ class Soak:
         line = self._stack.enter_context(bad_line(self._address.port))
         device, key = self.real.devices[number - 1], self.real.keys / "nodes" / f"node-{number}"
         way: Address = replace(self._address, port=line.port)
-        command = [sys.executable, "-m", "solera.deploy.operate.node_process", str(device)]
+        command = [sys.executable, "-m", "solera.federation.operate.node_process", str(device)]
         command += ["--server", str(way), "--ca", str(self.real.keys / "ca.pem"), "--key", str(key)]
         log = private_folder(home_of(device)) / "node.log"
         [(public, _)] = named([key.with_suffix(".pub")])

@@ -27,15 +27,15 @@ from typing import Any
 import psutil
 from fleet import METHOD, create
 
-from solera.deploy.common.address import Address
-from solera.deploy.common.authority import make_keys, make_node_key
-from solera.deploy.common.settings import Settings
-from solera.deploy.operate import node_process, server
-from solera.deploy.operate.processes import Process, free_port
-from solera.deploy.server.folder import FederationFolder
 from solera.device import keys as publisher
 from solera.device.bundle import Bundle, Item
 from solera.device.publish import start
+from solera.federation.common.address import Address
+from solera.federation.common.authority import make_keys, make_node_key
+from solera.federation.common.settings import Settings
+from solera.federation.operate import node_process, server
+from solera.federation.operate.processes import Process, free_port
+from solera.federation.server.folder import FederationFolder
 
 ROOT = Path(__file__).parents[1]
 ITEMS = 200

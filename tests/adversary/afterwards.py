@@ -9,12 +9,12 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from solera.deploy.node.masked_round import open_node
-from solera.deploy.server.coordinator import Coordinator
-from solera.deploy.server.folder import FederationFolder
 from solera.device.device import Device
 from solera.device.ledger import Ledger, Stage
 from solera.dp.settings import DP
+from solera.federation.node.masked_round import open_node
+from solera.federation.server.coordinator import Coordinator
+from solera.federation.server.folder import FederationFolder
 from solera.runs.settings import releases
 
 

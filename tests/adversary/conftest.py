@@ -14,12 +14,12 @@ import pytest
 pytest.importorskip("cryptography", reason="needs the deploy extra")
 pytest.importorskip("alembic", reason="needs the deploy extra")
 
-from federation import ITEMS, Local
-from solera.deploy.common.authority import make_keys
+from one_process import ITEMS, Local
 from solera.device import keys as publisher
 from solera.device.bundle import Bundle, Item
 from solera.device.device import Device
 from solera.device.publish import start
+from solera.federation.common.authority import make_keys
 
 _FIGURES = pytest.StashKey[dict[str, dict[str, str]]]()
 

@@ -27,18 +27,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from federation import Local
+from one_process import Local
 from solera.core import files
 from solera.core.errors import SoleraError, full_disk
-from solera.deploy.common.authority import make_keys
-from solera.deploy.common.invitation import Invitation
-from solera.deploy.node.accepted import accept, accepted, leave
-from solera.deploy.node.membership import Membership
-from solera.deploy.operate.backup import backup, restore
-from solera.deploy.operate.inviting import invitation
-from solera.deploy.server.coordinator import Coordinator
-from solera.deploy.server.folder import FederationFolder
-from solera.deploy.server.versions import Versions
 from solera.device import keys as publisher
 from solera.device.bundle import Bundle, Item
 from solera.device.device import Device
@@ -46,6 +37,15 @@ from solera.device.importers import import_file
 from solera.device.ledger import JOINED, Ledger, Stage
 from solera.device.policy import Agreement
 from solera.device.publish import start
+from solera.federation.common.authority import make_keys
+from solera.federation.common.invitation import Invitation
+from solera.federation.node.accepted import accept, accepted, leave
+from solera.federation.node.membership import Membership
+from solera.federation.operate.backup import backup, restore
+from solera.federation.operate.inviting import invitation
+from solera.federation.server.coordinator import Coordinator
+from solera.federation.server.folder import FederationFolder
+from solera.federation.server.versions import Versions
 
 CRASHED = 77
 CONTROL = "remove first"  # saves as version 0.2 did

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from solera.deploy.common.protocol import MESSAGE, Packet
-from solera.deploy.node.answers import Answers, answer
+from solera.federation.common.protocol import MESSAGE, Packet
+from solera.federation.node.answers import Answers, answer
 
 
 def answers_of(device: Path) -> Answers:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from solera.deploy.common.protocol import Packet
-from solera.deploy.secure.terms import RoundTerms
-from solera.deploy.server.masked_round import MaskedRound, Session
+from solera.federation.common.protocol import Packet
+from solera.federation.secure.terms import RoundTerms
+from solera.federation.server.masked_round import MaskedRound, Session
 from solera.privacy.secagg import messages as m
 
 CLIPS = (1e-300, 1e-9)  # by attempt: under which everybody else adds nothing

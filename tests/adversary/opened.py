@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from federation import ITEMS, Local
-from solera.deploy.common.protocol import Reason, RefusalError
-from solera.deploy.server import masked_round as secure_round
+from one_process import ITEMS, Local
+from solera.federation.common.protocol import Reason, RefusalError
+from solera.federation.server import masked_round as secure_round
 
 Values = dict[str, np.ndarray]
 

@@ -10,20 +10,20 @@ from pathlib import Path
 from typing import Any
 
 from commands import solera
-from solera.deploy.common.address import Address
-from solera.deploy.common.authority import make_keys
-from solera.deploy.common.settings import Settings
-from solera.deploy.node.membership import pin
-from solera.deploy.node.worker import WORKER_APP
-from solera.deploy.operate import node_process, run, server
-from solera.deploy.operate.processes import free_port
-from solera.deploy.secure.roster import read_roster, read_roster_key
-from solera.deploy.server.folder import FederationFolder
 from solera.device.bundle import Item
 from solera.device.device import Device
 from solera.device.ledger import Ledger
 from solera.device.policy import Policy
 from solera.device.publish import start
+from solera.federation.common.address import Address
+from solera.federation.common.authority import make_keys
+from solera.federation.common.settings import Settings
+from solera.federation.node.membership import pin
+from solera.federation.node.worker import WORKER_APP
+from solera.federation.operate import node_process, run, server
+from solera.federation.operate.processes import free_port
+from solera.federation.secure.roster import read_roster, read_roster_key
+from solera.federation.server.folder import FederationFolder
 
 USERS, ITEMS = 3, 24  # users of a node
 LEAST = 3  # nodes and users of a sum

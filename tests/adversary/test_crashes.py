@@ -12,10 +12,10 @@ from attack import attack
 from opened import declined
 
 from solera.core.errors import RunError
-from solera.deploy.common.protocol import Packet
-from solera.deploy.node.masked_round import open_node
-from solera.deploy.operate.metrics import FolderCollector
-from solera.deploy.server.folder import FederationFolder
+from solera.federation.common.protocol import Packet
+from solera.federation.node.masked_round import open_node
+from solera.federation.operate.metrics import FolderCollector
+from solera.federation.server.folder import FederationFolder
 
 NOISE = {"noise": 2.0, "delta": 1e-5, "clip": 1.0}
 

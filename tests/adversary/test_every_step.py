@@ -25,21 +25,21 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
-from federation import Local
+from one_process import Local
 from solera.core.errors import ConfigError
-from solera.deploy.common.authority import make_keys
-from solera.deploy.common.protocol import PROTOCOL, Evaluation, Order, Packet, RefusalError
-from solera.deploy.common.settings import Settings
-from solera.deploy.node import approval as approving
-from solera.deploy.node.evaluation import Evaluating
-from solera.deploy.node.masked_round import Masking, open_node
-from solera.deploy.node.node import Node
-from solera.deploy.secure.terms import Member, NodeGroup, RoundTerms, groups_of, model_digest
-from solera.deploy.server.privacy import check_sums
 from solera.device.device import Device
 from solera.device.ledger import JOINED, Ledger, Stage
 from solera.device.policy import LEAST_NOISE, Agreement, Policy
 from solera.dp.accounting import concentrated_epsilon
+from solera.federation.common.authority import make_keys
+from solera.federation.common.protocol import PROTOCOL, Evaluation, Order, Packet, RefusalError
+from solera.federation.common.settings import Settings
+from solera.federation.node import approval as approving
+from solera.federation.node.evaluation import Evaluating
+from solera.federation.node.masked_round import Masking, open_node
+from solera.federation.node.node import Node
+from solera.federation.secure.terms import Member, NodeGroup, RoundTerms, groups_of, model_digest
+from solera.federation.server.privacy import check_sums
 from solera.methods import find
 
 DEVICES = 6

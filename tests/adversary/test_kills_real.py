@@ -17,7 +17,7 @@ from afterwards import (
 from attack import attack
 from under_kills import NODES, NOISE, UnderKills
 
-from solera.deploy.server.folder import FederationFolder
+from solera.federation.server.folder import FederationFolder
 
 KILLS = int(os.environ.get("SOLERA_KILLS", "20"))
 SEED = int(os.environ.get("SOLERA_KILLS_SEED", "7"))

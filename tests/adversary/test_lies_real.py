@@ -13,9 +13,9 @@ from real_nodes import RealNodes
 
 from commands import environment
 from solera.core.errors import RunError
-from solera.deploy.server import masked_round
-from solera.deploy.server.folder import FederationFolder
 from solera.device.ledger import Stage
+from solera.federation.server import masked_round
+from solera.federation.server.folder import FederationFolder
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("real")]
 NODES = 4

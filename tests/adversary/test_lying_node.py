@@ -12,11 +12,11 @@ import pytest
 import torch
 from attack import attack
 
-from federation import FEW
+from one_process import FEW
 from solera.core.upload import Totals
-from solera.deploy.common.protocol import MESSAGE, Enrolment
-from solera.deploy.node.node import Node
-from solera.deploy.server.node_ledger import Ledger
+from solera.federation.common.protocol import MESSAGE, Enrolment
+from solera.federation.node.node import Node
+from solera.federation.server.node_ledger import Ledger
 
 LIAR = 102
 

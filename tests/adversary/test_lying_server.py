@@ -11,14 +11,14 @@ from attack import attack
 from opened import declined, keep_opened
 from two_terms import opened_under_two_terms
 
-from federation import FEW
-from solera.deploy.common.protocol import Packet
-from solera.deploy.node.masked_round import open_node
-from solera.deploy.node.membership import Membership, pin
-from solera.deploy.server.federation import FederationServer
-from solera.deploy.server.masked_round import STAGES
+from one_process import FEW
 from solera.device.ledger import Ledger
 from solera.device.policy import Policy
+from solera.federation.common.protocol import Packet
+from solera.federation.node.masked_round import open_node
+from solera.federation.node.membership import Membership, pin
+from solera.federation.server.federation import FederationServer
+from solera.federation.server.masked_round import STAGES
 
 VICTIM = 100
 FIVE = (1, 1, 1, 1, 1)
@@ -188,7 +188,7 @@ def test_a_restart_without_the_roster(five, five_keys, reached):
 )
 def test_a_list_of_nodes_for_the_victim_alone(five, five_keys, reached):
     """Two lists with one number are signed. Their digests differ, so their nodes are in no round together."""
-    from solera.deploy.secure.roster import _secret_key
+    from solera.federation.secure.roster import _secret_key
 
     federation = five()
     roster = federation.coordinator.roster

@@ -14,26 +14,26 @@ import pytest
 from attack import attack
 from opened import declined, history_in, keep_opened
 
-from federation import ITEMS, Local
 from in_process import run
+from one_process import ITEMS, Local
 from solera.core.errors import ConfigError, DeployError
-from solera.deploy.common.authority import make_keys
-from solera.deploy.common.invitation import Invitation
-from solera.deploy.common.protocol import PROTOCOL, Evaluation, Packet
-from solera.deploy.node import accepted
-from solera.deploy.node import masked_round as on_nodes
-from solera.deploy.node.answers import answer
-from solera.deploy.node.masked_round import open_node
-from solera.deploy.node.membership import Membership
-from solera.deploy.node.node import Node
-from solera.deploy.operate.inviting import invitation
-from solera.deploy.secure.masked import values_of
-from solera.deploy.server import masked_round as secure_round
-from solera.deploy.server.federation import FederationServer
-from solera.deploy.server.plan import ServePlan
 from solera.device.device import Device
 from solera.device.ledger import Ledger
 from solera.device.policy import Agreement, Policy, Request, Spent, objections
+from solera.federation.common.authority import make_keys
+from solera.federation.common.invitation import Invitation
+from solera.federation.common.protocol import PROTOCOL, Evaluation, Packet
+from solera.federation.node import accepted
+from solera.federation.node import masked_round as on_nodes
+from solera.federation.node.answers import answer
+from solera.federation.node.masked_round import open_node
+from solera.federation.node.membership import Membership
+from solera.federation.node.node import Node
+from solera.federation.operate.inviting import invitation
+from solera.federation.secure.masked import values_of
+from solera.federation.server import masked_round as secure_round
+from solera.federation.server.federation import FederationServer
+from solera.federation.server.plan import ServePlan
 from solera.service import taking_part
 
 NOISE = {"noise": 2.0, "delta": 1e-5, "clip": 1.0, "mode": "distributed"}
@@ -228,7 +228,7 @@ def test_a_closed_form_every_night(world, many_keys, monkeypatch, reached):
             federation.restart_server()
         assert len(opened) == sums
     with monkeypatch.context() as without:  # the control: without the rules, the difference is a history
-        without.setattr("solera.deploy.node.approval.Approval.check_cohort", lambda *_: None)
+        without.setattr("solera.federation.node.approval.Approval.check_cohort", lambda *_: None)
         without.setattr(Node, "limits", lambda node, federation: Policy(sums_without_noise=9))
         opened.clear()
         federation = world("fedease", sizes=(1,) * 24, keys=many_keys, least_nodes=10)

@@ -22,22 +22,22 @@ from real_nodes import RealNodes
 from typer.testing import CliRunner
 
 from commands import solera
-from federation import Local
+from one_process import Local
 from solera.cli import WRONG_USE, app
 from solera.cli.lazy import subcommands
 from solera.core.errors import SoleraError
-from solera.deploy.common.authority import make_keys
-from solera.deploy.node.membership import pin
-from solera.deploy.operate import server
-from solera.deploy.operate.backup import backup
-from solera.deploy.operate.inviting import invitation
-from solera.deploy.secure.roster import ROSTER
 from solera.device import keys as publisher
 from solera.device.bundle import Item
 from solera.device.device import Device
 from solera.device.ledger import Ledger
 from solera.device.policy import Agreement
 from solera.device.publish import start
+from solera.federation.common.authority import make_keys
+from solera.federation.node.membership import pin
+from solera.federation.operate import server
+from solera.federation.operate.backup import backup
+from solera.federation.operate.inviting import invitation
+from solera.federation.secure.roster import ROSTER
 
 KEY = 64 * "0"
 REFUSED = {

@@ -17,14 +17,14 @@ import numpy as np
 import pytest
 from attack import attack
 
-import federation as one_process
+import one_process
 from solera.core.errors import ConfigError
 from solera.core.text import counted
-from solera.deploy.common.authority import make_keys
-from solera.deploy.server import masked_round as secure_round
-from solera.deploy.server.plan import ServePlan
 from solera.device.bundle import Item
 from solera.device.policy import Policy
+from solera.federation.common.authority import make_keys
+from solera.federation.server import masked_round as secure_round
+from solera.federation.server.plan import ServePlan
 
 HOUSEHOLDS, NIGHTS, ABSENT = 24, 30, 0.15
 NOISE = {"epsilon": 8.0, "delta": 1e-5, "clip": 1.0, "mode": "distributed"}
@@ -170,12 +170,12 @@ def nights(tmp_path, publisher_key, keys, monkeypatch) -> Iterator:
         with monkeypatch.context() as patched:
             patched.setattr(one_process, "ITEMS", size.items)
             if not rules:  # as version 0.2 was
-                patched.setattr("solera.deploy.node.approval.Approval.check_cohort", lambda *_: None)
+                patched.setattr("solera.federation.node.approval.Approval.check_cohort", lambda *_: None)
                 own = Policy(allow_plain=False, sums_without_noise=1000)
-                patched.setattr("solera.deploy.node.node.Node.limits", lambda node, federation: own)
+                patched.setattr("solera.federation.node.node.Node.limits", lambda node, federation: own)
             if not (rules and honest):
-                patched.setattr("solera.deploy.server.federation.FederationServer.fixed_cohort", [])
-                patched.setattr("solera.deploy.server.privacy.check_sums", lambda *_: None)
+                patched.setattr("solera.federation.server.federation.FederationServer.fixed_cohort", [])
+                patched.setattr("solera.federation.server.privacy.check_sums", lambda *_: None)
             made.append(Nights(folder, publisher_key, keys, method, size, **settings))
             made[-1].keep(patched, honest=honest)
             made[-1].run(honest=honest)

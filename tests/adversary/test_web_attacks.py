@@ -46,17 +46,17 @@ from web import (
 
 from commands import below
 from solera.core.errors import DeployError, RunError
-from solera.deploy.common.address import Address
-from solera.deploy.common.authority import make_keys
-from solera.deploy.common.invitation import Code
-from solera.deploy.node import line as lines
-from solera.deploy.node.line import ConnectedError, Line, UnknownError
-from solera.deploy.operate import server as serving
-from solera.deploy.operate.inviting import invitation
-from solera.deploy.operate.processes import free_port
-from solera.deploy.web.signing import WINDOW
-from solera.deploy.web.wire import ADMIT, ANSWER, BLOB, CHECK_IN, LARGEST, PACKET, SMALL
 from solera.device.policy import Agreement
+from solera.federation.common.address import Address
+from solera.federation.common.authority import make_keys
+from solera.federation.common.invitation import Code
+from solera.federation.node import line as lines
+from solera.federation.node.line import ConnectedError, Line, UnknownError
+from solera.federation.operate import server as serving
+from solera.federation.operate.inviting import invitation
+from solera.federation.operate.processes import free_port
+from solera.federation.web.signing import WINDOW
+from solera.federation.web.wire import ADMIT, ANSWER, BLOB, CHECK_IN, LARGEST, PACKET, SMALL
 from solera.privacy.secagg.identity import new_identity, sign
 
 GIGABYTE = 1000 * MB
@@ -620,7 +620,7 @@ def test_reading_command_lines(server, tmp_path, reached):
     with serving.running(tmp_path / "other", address, server.keys, database=url) as running:
         for pid in running.pids:
             words = words_of(pid)
-            assert "solera.deploy.web.serve" in words
+            assert "solera.federation.web.serve" in words
             assert not any("secret-password" in word for word in words)
     reached("nothing")
 

@@ -26,8 +26,8 @@ NOISE = 2.0
 ROUNDS = 500  # that ε is accounted for; there is no time for as many
 DEADLINE = 12
 WRITER = Path(__file__).with_name("device_writer.py")
-SERVER = {"solera server start": "", "server's worker": "solera.deploy.web.serve"}
-NODE = {"solera node start": "", "worker": "solera.deploy.node.worker"}
+SERVER = {"solera server start": "", "server's worker": "solera.federation.web.serve"}
+NODE = {"solera node start": "", "worker": "solera.federation.node.worker"}
 RUN = "solera federation run"
 
 

@@ -15,16 +15,16 @@ from typing import Any
 
 import httpx
 
-from solera.deploy.common.address import Address, tag_of
-from solera.deploy.common.authority import make_keys
-from solera.deploy.common.packets import to_bytes
-from solera.deploy.common.protocol import Packet
-from solera.deploy.node.line import read_key
-from solera.deploy.operate import server as serving
-from solera.deploy.operate.processes import free_port
-from solera.deploy.web.signing import device_number, signed_headers
-from solera.deploy.web.store import Message, Store
-from solera.deploy.web.wire import CHECK_IN, PACKET, unpack_task
+from solera.federation.common.address import Address, tag_of
+from solera.federation.common.authority import make_keys
+from solera.federation.common.packets import to_bytes
+from solera.federation.common.protocol import Packet
+from solera.federation.node.line import read_key
+from solera.federation.operate import server as serving
+from solera.federation.operate.processes import free_port
+from solera.federation.web.signing import device_number, signed_headers
+from solera.federation.web.store import Message, Store
+from solera.federation.web.wire import CHECK_IN, PACKET, unpack_task
 from solera.privacy.secagg import public_identity
 
 NODES = 12

@@ -11,10 +11,10 @@ pytest.importorskip("cryptography", reason="needs the device extra")
 
 from in_process import run
 from solera.core.errors import BundleError, ConfigError, DataError, DeviceError
-from solera.deploy.node.members import Members
 from solera.device.bundle import Bundle, Item
 from solera.device.device import Device
 from solera.device.items import read_items
+from solera.federation.node.members import Members
 
 ITEMS = 'id,title,year\n7,"Matrix, The",1999\nm-2,Alien,\n3,Heat (1995),1995\n'
 

@@ -34,22 +34,22 @@ import numpy as np
 from mutations import bytes_of, fuzz
 from packets import received
 
-from federation import FIVE, ITEMS, Local
+from one_process import FIVE, ITEMS, Local
 from solera.core.errors import SoleraError
-from solera.deploy.common.authority import make_keys
-from solera.deploy.common.protocol import MESSAGE, Enrolment, Offer, Packet, RefusalError, Step
-from solera.deploy.common.uploads import check_arrays
-from solera.deploy.node.masked_round import open_node
-from solera.deploy.node.node import Node
-from solera.deploy.node.work import arrays_to_nodes
-from solera.deploy.secure.terms import RoundTerms, Task
-from solera.deploy.server.coordinator import Coordinator
-from solera.deploy.server.masked_round import STAGES, MaskedRound, Session
 from solera.device import keys as publisher
 from solera.device.bundle import Item
 from solera.device.device import Device
 from solera.device.policy import Policy
 from solera.dp.settings import DP
+from solera.federation.common.authority import make_keys
+from solera.federation.common.protocol import MESSAGE, Enrolment, Offer, Packet, RefusalError, Step
+from solera.federation.common.uploads import check_arrays
+from solera.federation.node.masked_round import open_node
+from solera.federation.node.node import Node
+from solera.federation.node.work import arrays_to_nodes
+from solera.federation.secure.terms import RoundTerms, Task
+from solera.federation.server.coordinator import Coordinator
+from solera.federation.server.masked_round import STAGES, MaskedRound, Session
 from solera.privacy.secagg import messages as secagg
 from solera.privacy.secagg.rules import Parcel
 

@@ -31,11 +31,6 @@ from packets import received
 from solera.core.errors import SoleraError
 from solera.data.datasets import load
 from solera.data.interactions import Interactions
-from solera.deploy.common.settings import Settings
-from solera.deploy.node.node import Node
-from solera.deploy.server.coordinator import Coordinator
-from solera.deploy.server.folder import FederationFolder
-from solera.deploy.server.masked_round import STAGES as MASKED
 from solera.device.bundle import Bundle, Item
 from solera.device.device import Device
 from solera.device.importers import READERS
@@ -43,6 +38,11 @@ from solera.device.keys import make_keys
 from solera.device.ledger import Ledger
 from solera.device.policy import Policy
 from solera.device.publish import start
+from solera.federation.common.settings import Settings
+from solera.federation.node.node import Node
+from solera.federation.server.coordinator import Coordinator
+from solera.federation.server.folder import FederationFolder
+from solera.federation.server.masked_round import STAGES as MASKED
 from solera.methods import find
 from solera.runs import Run, RunConfig, train
 

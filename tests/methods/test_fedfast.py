@@ -8,9 +8,9 @@ import torch
 
 from solera.core.errors import DeviceError
 from solera.core.upload import Totals, Upload
-from solera.deploy.node.work import deployable
 from solera.engine.block import BlockTraining
 from solera.engine.reference import train_one_by_one
+from solera.federation.node.work import deployable
 from solera.methods import build
 from solera.methods.fedfast import ActiveAggregation
 from solera.testing.toy import CPU, Watched, difference, run, state

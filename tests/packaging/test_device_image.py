@@ -16,8 +16,8 @@ from containers import STRICT, USER, Podman, build, build_image, missing, podman
 from made_movielens import FILMS, write_letterboxd, write_movielens
 
 from commands import solera
-from solera.deploy.operate.processes import free_port
 from solera.device.folder import CERTIFICATE
+from solera.federation.operate.processes import free_port
 
 IMAGE = "localhost/solera-device"
 LARGEST = 150_000_000  # bytes, unpacked

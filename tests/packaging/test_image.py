@@ -22,7 +22,7 @@ from containers import (
     wait_until,
 )
 
-from solera.deploy.operate.processes import free_port
+from solera.federation.operate.processes import free_port
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = 'bundle = "films.bundle"\n[schedule]\nevery = "15s"\nsmallest_cohort = 2\n'

@@ -25,13 +25,13 @@ from engines import postgres
 from commands import environment
 from programs import program
 from solera.core.errors import DeployError
-from solera.deploy.common.address import Address
-from solera.deploy.common.authority import make_keys
-from solera.deploy.operate import reachability
-from solera.deploy.operate.processes import Process, free_port
-from solera.deploy.operate.status import nodes_of
-from solera.deploy.web.blobs import Blobs
-from solera.deploy.web.store import Nodes
+from solera.federation.common.address import Address
+from solera.federation.common.authority import make_keys
+from solera.federation.operate import reachability
+from solera.federation.operate.processes import Process, free_port
+from solera.federation.operate.status import nodes_of
+from solera.federation.web.blobs import Blobs
+from solera.federation.web.store import Nodes
 
 PACKAGING = Path(__file__).parents[2] / "packaging"
 # schema/compose-spec.json of github.com/compose-spec/compose-spec, commit 170098ba, Apache-2.0

@@ -18,7 +18,7 @@ from PIL import Image
 ROOT = Path(__file__).parents[2]
 PICTURES = ROOT / "docs" / "images"
 KINDS = ("page", "service")
-JOINING = (sys.executable, "-m", "pytest", "-q", "-m", "slow", "tests/deploy/test_take_part_real.py")
+JOINING = (sys.executable, "-m", "pytest", "-q", "-m", "slow", "tests/federation/test_take_part_real.py")
 QUALITY = 78
 
 

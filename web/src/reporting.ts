@@ -1,7 +1,7 @@
 /**
  * A device in a browser that takes part in threshold reports: its ledger, and the sender.
  *
- * As src/solera/privacy/reports/measurements.py and src/solera/deploy/reports/sending.py do it.
+ * As src/solera/privacy/reports/measurements.py and src/solera/federation/reports/sending.py do it.
  */
 
 import { hmac } from "@noble/hashes/hmac.js";
@@ -138,7 +138,7 @@ async function ask(url: string, request: RequestInit, attempts: number): Promise
 
 let nonces = 0;
 
-/** The headers of one POST: src/solera/deploy/web/signing.py. */
+/** The headers of one POST: src/solera/federation/web/signing.py. */
 async function signed(pair: CryptoKeyPair, path: string, body: Uint8Array<ArrayBuffer>): Promise<Record<string, string>> {
   const digest = `sha-256=:${base64(new Uint8Array(await crypto.subtle.digest("SHA-256", body)))}:`;
   const spki = base64(new Uint8Array(await crypto.subtle.exportKey("spki", pair.publicKey)));

@@ -1,4 +1,4 @@
-/** The ledger of a page. What is sent with it to real services: tests/deploy/test_reports_run.py. */
+/** The ledger of a page. What is sent with it to real services: tests/federation/test_reports_run.py. */
 
 import { expect, test } from "vitest";
 import { identity, measurements } from "../src/reports";

@@ -1,5 +1,5 @@
 """What runs on a node is installed there."""
 
-from solera.deploy.flower import client_app as installed
+from solera.federation.flower import client_app as installed
 
 app = installed

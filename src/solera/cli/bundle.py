@@ -155,9 +155,9 @@ def new(
     """
     from solera.core.errors import ConfigError
     from solera.data.datasets import load
-    from solera.deploy.node.work import deployable
     from solera.device.items import read_items
     from solera.device.publish import catalogue_of, start
+    from solera.federation.node.work import deployable
     from solera.methods import find
 
     if (data is None) == (catalogue is None):

@@ -12,7 +12,7 @@ from solera.cli.output import Json, err, out, print_json, table
 from solera.cli.progress import open_progress
 
 if TYPE_CHECKING:
-    from solera.deploy.operate.demo import Demo
+    from solera.federation.operate.demo import Demo
 
 
 def demo(
@@ -36,10 +36,10 @@ def demo(
     Example: solera federation demo --data ml-100k --nodes 3 --users 50 --rounds 5
     """
     from solera.data.datasets import load
-    from solera.deploy.common.private_files import private_files
-    from solera.deploy.node.work import deployable
-    from solera.deploy.operate import demo as everything
-    from solera.deploy.operate.processes import ended_by_signals
+    from solera.federation.common.private_files import private_files
+    from solera.federation.node.work import deployable
+    from solera.federation.operate import demo as everything
+    from solera.federation.operate.processes import ended_by_signals
     from solera.methods import find
 
     name, *plugins = method.split("+")

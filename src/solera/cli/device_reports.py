@@ -37,10 +37,10 @@ def contribute(
     Example: solera device contribute me
     """
     from solera.core.errors import ConfigError
-    from solera.deploy.reports.contributing import agree, contribute, offered
-    from solera.deploy.reports.start import read_public
     from solera.device import reports
     from solera.device.device import Device
+    from solera.federation.reports.contributing import agree, contribute, offered
+    from solera.federation.reports.start import read_public
 
     if (helper is None) != (server_key is None) or (stop and helper is not None):
         raise ConfigError(

@@ -142,7 +142,7 @@ def policy(
     if changed != found:
         changed.write(device.store)
     if unpin:
-        from solera.deploy.node.membership import Membership
+        from solera.federation.node.membership import Membership
 
         Membership.forget(device.store)
     rows = [

@@ -14,7 +14,7 @@ from solera.cli.progress import open_progress
 from solera.cli.serve import backup, restore, rollback, serve, status
 
 if TYPE_CHECKING:
-    from solera.deploy.server.folder import FederationFolder
+    from solera.federation.server.folder import FederationFolder
 
 app = typer.Typer(help="Train on devices over a network.", invoke_without_command=True)
 app.callback()(help_if_alone)
@@ -50,7 +50,7 @@ def keys(
 
     Example: solera federation keys keys --nodes 3 --host recommender.example.org
     """
-    from solera.deploy.common.authority import make_keys
+    from solera.federation.common.authority import make_keys
 
     written = [str(path) for path in make_keys(folder, nodes, tuple(host or ()), days)]
     if json:
@@ -82,7 +82,7 @@ def roster(
     Example: solera federation roster keys -o roster.json
     """
     from solera.core.files import write_atomically
-    from solera.deploy.secure.roster import ROSTER, make_roster
+    from solera.federation.secure.roster import ROSTER, make_roster
 
     path = to or folder / ROSTER
     made = make_roster(folder, path)
@@ -198,13 +198,13 @@ def run(
 
     Example: solera federation run films --resume
     """
-    from solera.deploy.common.private_files import private_files
-    from solera.deploy.common.settings import Settings, check_roster
-    from solera.deploy.operate import run as operate
-    from solera.deploy.operate.processes import ended_by_signals
-    from solera.deploy.server.folder import FederationFolder
     from solera.device.bundle import Bundle
     from solera.dp.settings import DP
+    from solera.federation.common.private_files import private_files
+    from solera.federation.common.settings import Settings, check_roster
+    from solera.federation.operate import run as operate
+    from solera.federation.operate.processes import ended_by_signals
+    from solera.federation.server.folder import FederationFolder
 
     given = {
         "rounds": rounds,

@@ -45,9 +45,9 @@ def start(
     Example: solera helper start helper --federation films --server https://server:8441 --server-key HEX
         --devices keys/nodes
     """
-    from solera.deploy.common.address import Address
-    from solera.deploy.reports import start as services
-    from solera.deploy.reports.service import Plan, Upstream
+    from solera.federation.common.address import Address
+    from solera.federation.reports import start as services
+    from solera.federation.reports.service import Plan, Upstream
 
     public, known = services.read_public(server_key), services.keys_in(devices)
     if not server.startswith(("https://", "http://")):
@@ -80,9 +80,9 @@ def serve(
     Example: solera helper serve server --federation films --helper keys/helper
         --database postgresql://solera@db/reports
     """
-    from solera.deploy.common.address import Address
-    from solera.deploy.reports import start as services
-    from solera.deploy.reports.service import Plan
+    from solera.federation.common.address import Address
+    from solera.federation.reports import start as services
+    from solera.federation.reports.service import Plan
 
     plan = Plan(federation=federation, least_devices=least_devices, reports=reports, every=every)
     known = services.keys_in(helper)
@@ -106,7 +106,7 @@ def counts(
 
     Example: solera helper counts server --federation films
     """
-    from solera.deploy.reports.start import SERVER, server_database, server_key
+    from solera.federation.reports.start import SERVER, server_database, server_key
     from solera.privacy.reports.server import Server
 
     if not (folder / SERVER).is_file():

@@ -47,8 +47,8 @@ def invite(
     Example: solera federation invite keys node-3 --server recommender.example.org:8000 --name films
     """
     from solera.core.files import PRIVATE, write_atomically
-    from solera.deploy.operate.inviting import invitation, write_qr
     from solera.device.policy import Agreement
+    from solera.federation.operate.inviting import invitation, write_qr
 
     asked = Agreement(
         masked=masked,
@@ -89,11 +89,11 @@ def accept(
     """
     from solera.core.errors import ConfigError
     from solera.core.text import clean_text
-    from solera.deploy.common.invitation import Invitation
-    from solera.deploy.common.private_files import private_files
-    from solera.deploy.node.accepted import accept as keep
     from solera.device.device import Device
     from solera.device.policy import Policy
+    from solera.federation.common.invitation import Invitation
+    from solera.federation.common.private_files import private_files
+    from solera.federation.node.accepted import accept as keep
 
     if json and not yes:
         raise ConfigError("--json asks no question", "give --yes to agree")
@@ -133,9 +133,9 @@ def leave(folder: Folder, json: Json = False) -> None:
     """
     from solera.core.errors import ConfigError, DeployError
     from solera.core.text import clean_text
-    from solera.deploy.node.accepted import accepted
-    from solera.deploy.node.accepted import leave as give_up
     from solera.device.device import Device
+    from solera.federation.node.accepted import accepted
+    from solera.federation.node.accepted import leave as give_up
 
     federation, server = "a federation", "an unknown server"
     with suppress(DeployError):  # of another version of Solera: it can be left all the same

@@ -58,14 +58,14 @@ def start(
     Example: solera node start me --server recommender.example.org:8000 --ca ca.pem --key node-1 --join
     """
     from solera.core.errors import ConfigError
-    from solera.deploy.common.address import Address
-    from solera.deploy.common.private_files import private_files
-    from solera.deploy.node.accepted import accepted
-    from solera.deploy.node.membership import to_pin
-    from solera.deploy.operate import node_process
-    from solera.deploy.operate.processes import ended_by_signals
     from solera.device.device import Device
     from solera.device.ledger import JOINED, Ledger
+    from solera.federation.common.address import Address
+    from solera.federation.common.private_files import private_files
+    from solera.federation.node.accepted import accepted
+    from solera.federation.node.membership import to_pin
+    from solera.federation.operate import node_process
+    from solera.federation.operate.processes import ended_by_signals
 
     invited = accepted(device) if server is None else None
     if invited:

@@ -36,7 +36,7 @@ def serve(
     Example: solera federation serve films --settings serve.toml
     """
     from solera.core.errors import ConfigError
-    from solera.deploy.server.plan import EXAMPLE, ServePlan
+    from solera.federation.server.plan import EXAMPLE, ServePlan
 
     if example:
         sys.stdout.write(EXAMPLE)
@@ -47,9 +47,9 @@ def serve(
         )
     plan = ServePlan.read(settings)
 
-    from solera.deploy.common.private_files import private_files
-    from solera.deploy.operate import serve as served
-    from solera.deploy.operate.processes import ended_by_signals
+    from solera.federation.common.private_files import private_files
+    from solera.federation.operate import serve as served
+    from solera.federation.operate.processes import ended_by_signals
 
     def tell(line: dict[str, Any]) -> None:
         if json:
@@ -77,7 +77,7 @@ def status(
 
     Example: solera federation status films --json
     """
-    from solera.deploy.operate.status import Status
+    from solera.federation.operate.status import Status
 
     looked = Status(folder)
     if json:
@@ -108,7 +108,7 @@ def rollback(
 
     Example: solera federation rollback films --to 12
     """
-    from solera.deploy.operate.serve import roll_back
+    from solera.federation.operate.serve import roll_back
 
     version = roll_back(folder, to)
     if json:
@@ -127,7 +127,7 @@ def backup(
 
     Example: solera federation backup films -o films-monday.tar.gz
     """
-    from solera.deploy.operate.backup import backup as write
+    from solera.federation.operate.backup import backup as write
 
     told = write(folder, to, wait=wait)
     told["files"] = len(told.pop("sha256"))
@@ -154,7 +154,7 @@ def restore(
 
     Example: solera federation restore films-monday.tar.gz films
     """
-    from solera.deploy.operate.backup import restore as read
+    from solera.federation.operate.backup import restore as read
 
     told = read(source, folder, lost_rounds=lost_rounds)
     told["files"] = len(told.pop("sha256"))

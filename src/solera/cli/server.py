@@ -70,10 +70,10 @@ def start(
             "--keys is missing" if keys is None else "--keys and --insecure cannot be combined",
             "give --keys DIR; `solera federation keys DIR` makes the keys",
         )
-    from solera.deploy.common.address import Address
-    from solera.deploy.common.private_files import is_open, private_files
-    from solera.deploy.operate import server
-    from solera.deploy.operate.processes import ended_by_signals
+    from solera.federation.common.address import Address
+    from solera.federation.common.private_files import is_open, private_files
+    from solera.federation.operate import server
+    from solera.federation.operate.processes import ended_by_signals
 
     if workers > 1 and database is None:
         raise ConfigError("several workers need PostgreSQL", "give --database, or leave --workers out")
@@ -89,7 +89,7 @@ def start(
         stack.enter_context(ended_by_signals())
         exporter = None
         if metrics_port is not None:
-            from solera.deploy.operate.metrics import serving
+            from solera.federation.operate.metrics import serving
 
             exporter = stack.enter_context(
                 serving(folder, metrics_port, metrics_host, keys and keys / "server.pem")
@@ -130,7 +130,7 @@ def register(
 
     Example: solera server register films keys/nodes/node-4.pub
     """
-    from solera.deploy.operate import server
+    from solera.federation.operate import server
 
     new = server.register(folder, public_key)
     if json:
@@ -146,7 +146,7 @@ def revoke(folder: Folder, public_key: PublicKeys, json: Json = False) -> None:
 
     Example: solera server revoke films keys/nodes/node-4.pub
     """
-    from solera.deploy.operate import server
+    from solera.federation.operate import server
 
     gone = server.revoke(folder, public_key)
     if json:

@@ -1,7 +1,7 @@
 """Threshold reports on a device: what its owner has agreed to, and the record of what has gone.
 
-`deploy.reports.contributing` sends. The record is the ledger of `privacy.reports.measurements`, which makes
-everything go once. It is in the device's database and names items by their numbers in the catalogue.
+`federation.reports.contributing` sends. The record is the ledger of `privacy.reports.measurements`, which
+makes everything go once. It is in the device's database and names items by their numbers in the catalogue.
 """
 
 from __future__ import annotations

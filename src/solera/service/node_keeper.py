@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from solera.core.errors import DeployError, SoleraError
-from solera.deploy.common.address import Address, home_of
-from solera.deploy.node.accepted import accepted
-from solera.deploy.operate import reachability
-from solera.deploy.operate.processes import Process
+from solera.federation.common.address import Address, home_of
+from solera.federation.node.accepted import accepted
+from solera.federation.operate import reachability
+from solera.federation.operate.processes import Process
 
 LOG = "node.log"
 _CONNECTED = "takes part; "  # as `solera node start` says

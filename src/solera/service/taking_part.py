@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from solera.core.text import clean_text
-from solera.deploy.common.invitation import Invitation
-from solera.deploy.node import accepted
 from solera.device import outbox
 from solera.device.device import Device
 from solera.device.ledger import JOINED, PAUSED, Ledger
 from solera.device.policy import Agreement, Policy
+from solera.federation.common.invitation import Invitation
+from solera.federation.node import accepted
 
 _WANTED = "node_wanted"  # the setting by which the node starts with the service
 

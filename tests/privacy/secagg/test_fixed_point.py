@@ -16,8 +16,8 @@ from solera.core.protection import Chain
 from solera.core.upload import Totals, Upload
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
-from solera.deploy.secure.masked import encoding_of, sums_of, values_of
 from solera.engine import BlockTraining, Simulation
+from solera.federation.secure.masked import encoding_of, sums_of, values_of
 from solera.methods import build, find, names
 from solera.privacy.secagg import make_setup, new_identity, run_round
 

@@ -1,9 +1,0 @@
-"""What Alembic runs: see schema.upgrade."""
-
-from alembic import context
-
-from solera.deploy.web.schema import METADATA
-
-context.configure(connection=context.config.attributes["connection"], target_metadata=METADATA)
-with context.begin_transaction():
-    context.run_migrations()
