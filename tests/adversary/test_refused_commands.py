@@ -176,6 +176,10 @@ REFUSED = {
         "helper serve reports --federation films --helper keys/nodes --database postgresql://nobody@127.0.0.1:9/films",
     ],
     "helper counts": ["helper counts missing --federation films", "helper counts films --federation films"],
+    "helper solve": [
+        "helper solve missing --federation films --bundle films.bundle -o new.bundle --key publisher.key",
+        "helper solve films --federation films --bundle missing -o new.bundle --key publisher.key",
+    ],
     "federation demo": ["federation demo --data missing.csv --keep kept"],
     "federation invite": [
         "federation invite keys ../../node-9 --server h.example:80",

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from solera.cli.output import Answer, Table, answers, help_if_alone, out
+from solera.cli.output import Answer, Line, Table, answers, help_if_alone, out
 from solera.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from solera.privacy.reports.measurements import Measurement
 
 app = typer.Typer(help="The helper and the server of threshold reports.", invoke_without_command=True)
 app.callback()(help_if_alone)
@@ -106,13 +109,60 @@ def counts(
 
     Example: solera helper counts server --federation films
     """
+    found = _counts(folder, federation, database, epoch)
+    columns = ("kind", "first", "second", "lag", "devices")
+    rows = [(*each, devices) for each, devices in sorted(found.items(), key=lambda entry: -entry[1])]
+    listed = [dict(zip(columns, row, strict=True)) for row in rows]
+    return Answer(listed, [Table(f"{len(rows)} items and pairs", columns, rows)])
+
+
+@app.command()
+@answers
+def solve(
+    folder: Folder,
+    federation: Federation,
+    bundle: Annotated[
+        Path, typer.Option(metavar="FILE", help="Bundle of the devices: its method and its catalogue.")
+    ],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Bundle to write.")],
+    key: Annotated[Path, typer.Option(help="The publisher's secret key, which signed the other bundle.")],
+    option: Annotated[
+        list[str] | None,
+        typer.Option("-O", "--option", help="One of the method's options, key=value; repeatable."),
+    ] = None,
+    database: Database = None,
+) -> Answer:
+    """Solve a model from all that a server of reports has counted, as a bundle for devices and pages.
+
+    Example: solera helper solve server --federation films --bundle films.bundle -o films-2.bundle
+        --key publisher.key -O reg=50
+    """
+    from solera.cli.options import parse_pairs
+    from solera.device.bundle import Bundle
+    from solera.federation.reports.solving import solve as solved
+
+    given, old = parse_pairs(option or [], "-O reg=50"), Bundle.open(bundle)
+    counts = _counts(folder, federation, database)
+    made = solved(old, counts, output, key, options=given, trained={"federation": federation})
+    size = output.stat().st_size
+    said = f"{output}: {made.counted:,} items and pairs, {size:,} bytes"
+    left = f"{made.left_out:,} are not of the catalogue or of another kind, and were left out"
+    return Answer(
+        {"file": str(output), "counted": made.counted, "left_out": made.left_out, "bytes": size},
+        [
+            said,
+            *([left] if made.left_out else []),
+            Line(f"next: devices: solera device update me --bundle {output}", "dim"),
+        ],
+    )
+
+
+def _counts(
+    folder: Path, federation: str, database: str | None, epoch: int | None = None
+) -> dict[Measurement, int]:
     from solera.federation.reports.start import SERVER, server_database, server_key
     from solera.privacy.reports.server import Server
 
     if not (folder / SERVER).is_file():
         raise ConfigError(f"{folder} is not of a server of reports", "solera helper serve FOLDER starts one")
-    found = Server(server_database(folder, database), server_key(folder)).counts(federation, epoch)
-    columns = ("kind", "first", "second", "lag", "devices")
-    rows = [(*each, devices) for each, devices in sorted(found.items(), key=lambda entry: -entry[1])]
-    listed = [dict(zip(columns, row, strict=True)) for row in rows]
-    return Answer(listed, [Table(f"{len(rows)} items and pairs", columns, rows)])
+    return Server(server_database(folder, database), server_key(folder)).counts(federation, epoch)

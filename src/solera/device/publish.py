@@ -207,10 +207,20 @@ def extend(old: Bundle, more: Sequence[Item], output: Path, key: Path) -> Bundle
 
 
 def trained_on_devices(
-    old: Bundle, shared: Params, output: Path, key: Path, trained: dict[str, Any]
+    old: Bundle,
+    shared: Params,
+    output: Path,
+    key: Path,
+    trained: dict[str, Any],
+    *,
+    options: dict[str, Any] | None = None,
 ) -> Bundle:
-    """Write a bundle of the same method and catalogue, with the parameters that a federation has trained."""
-    manifest, method = old.manifest, method_of(old)
+    """Write a bundle of the same method and catalogue, with the parameters that a federation has trained.
+
+    `options` of the method are those of the old bundle, if no others are given.
+    """
+    manifest = old.manifest.model_copy(update={} if options is None else {"options": options})
+    method = find(manifest.method, manifest.options, manifest.plugins)
     if method.tailored:
         raise BundleError(
             f"the server of {method.name!r} keeps a table for every client, so there is no model to publish",

@@ -8,11 +8,11 @@ import torch
 
 from closed_forms import closed_form
 from solera.core.closed_form import NEIGHBOURS, WEIGHTS
-from solera.core.sparse import SparseTotal
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.engine import OneRound
-from solera.privacy.reports.measurements import ITEM, Measurement, measurements
+from solera.federation.reports.solving import totals
+from solera.privacy.reports.measurements import measurements
 from threshold_reports import Federation
 
 ITEMS, LEAST, NEWEST = 7, 2, 4
@@ -20,20 +20,6 @@ OPTIONS = {
     "fedease": {"reg": 2.0},
     "fedslist": {"compact": True, "decays": (0.7,), "horizon": 1},
 }
-
-
-def counted(name: str, counts: dict[Measurement, int]) -> dict[str, SparseTotal]:
-    """The sums of a method, from what was opened."""
-    classes = (NEWEST - 2).bit_length() + 1
-    pairs = SparseTotal(ITEMS, ITEMS * (1 if name == "fedease" else classes), np.float32)
-    items = pairs if name == "fedease" else SparseTotal(ITEMS, ITEMS, np.float32)
-    for each, devices in counts.items():
-        value = np.array([devices])
-        if name == "fedease" or each.kind == ITEM:
-            items.add(np.array([each.first]), np.array([each.second]), value)
-        else:
-            pairs.add(np.array([each.second]), np.array([each.first * classes + each.lag]), value)
-    return {"gram": items} if name == "fedease" else {"items": items, "ordered": pairs}
 
 
 @pytest.mark.parametrize("name", OPTIONS)
@@ -51,8 +37,8 @@ def test_a_model_from_opened_counts(name):
     data = ClientData(known, known, ITEMS)
     simulated = OneRound(method, data, device=torch.device("cpu"), dtype=torch.float64)
     simulated.run_round(0)
-    totals = {key: each.take() for key, each in counted(name, federation.server.counts("films")).items()}
-    ids, weights = method.aggregate.solve_sparse(totals)
+    found = totals(method, federation.server.counts("films"), ITEMS)
+    ids, weights = method.aggregate.solve_sparse(found)
     assert ids.tolist() == simulated.state.shared[NEIGHBOURS].tolist()
     assert torch.allclose(weights, simulated.state.shared[WEIGHTS], rtol=0, atol=1e-9)
     assert weights.abs().max() > 0
