@@ -64,4 +64,6 @@ def test_the_processes_of_a_test_are_measured(tmp_path):
         [sys.executable, TOOL, *tests], capture_output=True, text=True, env=outside, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"^__main__ +2 / 2 ", done.stdout, re.MULTILINE), done.stdout
+    # Nothing else imports __main__, so what is covered there was run by the process.
+    assert re.search(r"^__main__ +[1-9]", done.stdout, re.MULTILINE), done.stdout
+    assert "CoverageWarning" not in done.stderr

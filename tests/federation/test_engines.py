@@ -32,6 +32,12 @@ pytestmark = [
 ENGINES = ["sqlite", "postgres"]
 
 
+def federations(*everyday: tuple[str, bool], slow: tuple[tuple[str, bool], ...] = ()) -> pytest.MarkDecorator:
+    """Engines, with masks or without. Each starts ten processes, so every day each test has one of them."""
+    others = [pytest.param(each, marks=pytest.mark.slow) for each in slow]
+    return pytest.mark.parametrize("real", [*everyday, *others], indirect=True)
+
+
 def many_boxes(real, root: Path, stack) -> None:
     """Put a federation on PostgreSQL, with two workers behind nginx."""
     real.engine = stack.enter_context(postgres())
@@ -69,7 +75,7 @@ def kept_running(real):
         thread.join()
 
 
-@pytest.mark.parametrize("real", [(e, m) for e in ENGINES for m in (False, True)], indirect=True)
+@federations(("postgres", True), slow=(("postgres", False), ("sqlite", False), ("sqlite", True)))
 def test_a_federation_is_the_simulation(real, request):
     masked = request.node.callspec.params["real"][1]
     real.prepare(rounds=2, min_nodes=3, secure_aggregation=masked)
@@ -80,7 +86,7 @@ def test_a_federation_is_the_simulation(real, request):
     assert real.difference_from_simulation(2) < 1e-8
 
 
-@pytest.mark.parametrize("real", [(e, False) for e in ENGINES], indirect=True)
+@federations(("sqlite", False), slow=(("postgres", False),))
 def test_a_coordinator_is_killed_and_the_next_one_goes_on(real, tmp_path):
     real.prepare(rounds=4, min_nodes=3)
     command = [sys.executable, "-m", "solera", "federation", "run", str(real.folder), "--resume"]
@@ -96,7 +102,7 @@ def test_a_coordinator_is_killed_and_the_next_one_goes_on(real, tmp_path):
     assert real.difference_from_simulation(4) < 1e-8
 
 
-@pytest.mark.parametrize("real", [("postgres", False)], indirect=True)
+@federations(("postgres", False))
 def test_workers_and_the_database_are_killed_under_rounds(real):
     real.prepare(rounds=6, min_nodes=3)
     with kept_running(real), ThreadPoolExecutor(1) as pool:
@@ -115,7 +121,7 @@ def test_workers_and_the_database_are_killed_under_rounds(real):
     assert real.difference_from_simulation(6) < 1e-8
 
 
-@pytest.mark.parametrize("real", [("sqlite", False), ("postgres", True)], indirect=True)
+@federations(("sqlite", False), slow=(("postgres", True),))
 def test_devices_coordinator_and_workers_are_upgraded_while_rounds_go_on(real, monkeypatch, request):
     """Stand-ins for the version before: this one, whose messages say that they are of the one before.
 
