@@ -364,12 +364,13 @@ def _too_long(*_: object) -> None:
 def test_refused_commands(place, reached):
     """Before: the row `membership` of device.db had another hash after the refusal."""
     lines, wrong = [line for each in REFUSED.values() for line in each], []
+    after = files(place)
     for line in lines:
-        before = files(place)
-        said = run(place, line)
+        before, said = after, run(place, line)
+        after = files(place)
         if not said or said.startswith("unexpected"):
             wrong.append(f"{line}: {said or 'not refused'}")
-        if changed := before.items() ^ files(place).items():
+        if changed := before.items() ^ after.items():
             wrong.append(f"{line}: changed {sorted({name for name, _ in changed})}")
     assert not wrong, "\n".join(wrong)
     reached(f"{len(lines)} refusals of {len(REFUSED)} commands: every file as it was")

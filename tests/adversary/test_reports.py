@@ -392,7 +392,7 @@ def _auc(scores: np.ndarray, own: np.ndarray) -> float:
     return float((ranks[own].sum() - n * (n + 1) / 2) / (n * (len(own) - n)))
 
 
-@pytest.mark.parametrize("items", [300, 1000])
+@pytest.mark.parametrize("items", [300, pytest.param(1000, marks=pytest.mark.slow)])
 @attack(
     "server of reports",
     "After thirty nights of reports a server that knows one item of a device cannot tell its others.",

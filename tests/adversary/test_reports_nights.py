@@ -73,7 +73,13 @@ def mean_auc(world: World, least: int, *, one_night: bool = False) -> float:
     return float(np.mean(found))
 
 
-@pytest.mark.parametrize("world", [HOUSEHOLDS, TOWN], ids=["24 devices", "1000 devices"])
+@pytest.mark.parametrize(
+    "world",
+    [
+        pytest.param(HOUSEHOLDS, id="24 devices"),
+        pytest.param(TOWN, id="1000 devices", marks=pytest.mark.slow),
+    ],
+)
 @attack(
     "server of reports",
     "After thirty nights of opened counts, one known item of a device does not tell its others: the mean AUC"

@@ -26,7 +26,9 @@ def table():
     return pl.concat(World(200, 160, 2000, seed=2).batches())
 
 
-@pytest.mark.parametrize("block", ["sasrec", "ligr", "hstu"])
+@pytest.mark.parametrize(
+    "block", ["ligr", *(pytest.param(name, marks=pytest.mark.slow) for name in ("sasrec", "hstu"))]
+)
 def test_onnx_and_torch_score_alike(block, table, tmp_path):
     model = solera.FedSASRec(block=block, embedding_size=16, max_length=6, rounds=2, warmup=1).fit(table)
     model.save(tmp_path / "model")
