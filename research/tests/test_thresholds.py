@@ -6,13 +6,22 @@ import numpy as np
 import pytest
 
 from solera.core.errors import ConfigError
+from solera.data.datasets import load
+from solera.data.interactions import Interactions
+from solera.data.synthetic import World
 from solera.evaluate import split
 from solera_research.speed.reports import measure_reports
 from solera_research.speed.thresholds import threshold_accuracy
 
 
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory) -> Interactions:
+    file = tmp_path_factory.mktemp("world") / "plays.parquet"
+    World(300, 200, 3700, seed=1).write(file)
+    return load(str(file))
+
+
 def test_pairs_are_those_of_at_least_so_many_clients(dataset):
-    dataset = dataset("filmtrust")
     found = threshold_accuracy("fedease", dataset, (1, 3, 10_000), {"newest": 4, "neighbours": 20})
     parts = split(dataset, "strict")
     met = np.zeros((dataset.n_users, dataset.n_items))
@@ -26,7 +35,6 @@ def test_pairs_are_those_of_at_least_so_many_clients(dataset):
 
 def test_a_threshold_holds_in_every_epoch(dataset):
     """With T = 1 epochs change nothing; with more, less is opened the more of them there are."""
-    dataset = dataset("filmtrust")
     pairs = {
         (least, epochs): threshold_accuracy("fedease", dataset, (least,), {"newest": 4}, epochs=epochs)[0][
             "pairs"
@@ -40,7 +48,7 @@ def test_a_threshold_holds_in_every_epoch(dataset):
 
 def test_methods_without_a_threshold_are_refused(dataset):
     with pytest.raises(ConfigError, match="has no threshold"):
-        threshold_accuracy("fedease", dataset("filmtrust"), (1,), {"neighbours": 0})
+        threshold_accuracy("fedease", dataset, (1,), {"neighbours": 0})
 
 
 def test_an_epoch_of_reports_is_measured():
