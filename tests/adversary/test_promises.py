@@ -184,7 +184,7 @@ def test_a_name_that_commands_the_terminal(five_keys, device, reached):
     made = invitation(five_keys, "new", "h.example:80", name, Agreement())
     path = device.path.parent / "evil.invitation"
     path.write_text(made.model_dump_json())
-    said = run("node", "accept", device.path, path, answers="n\n")
+    said = run("device", "join", device.path, path, answers="n\n")
     assert "\x1b" not in said
     first, second = said.splitlines()[:2]
     assert first.startswith("a federation that calls itself 'films, asks:   Your upload")
@@ -402,12 +402,12 @@ def test_the_inviter_plays_all_other_members(world, tmp_path, bundle, monkeypatc
     before="ps showed the invitation's link, and with it the household's secret key",
 )
 def test_a_link_on_a_command_line(five_keys, device, reached):
-    """Before: `solera node accept DIR LINK` was the documented way."""
+    """Before: `solera device join DIR LINK` was the documented way."""
     made = invitation(five_keys, "new", "127.0.0.1:9", "films", Agreement())
     with pytest.raises(DeployError, match="can be read by other users"):
-        run("node", "accept", device.path, made.link(), "--yes")
+        run("device", "join", device.path, made.link(), "--yes")
     assert accepted.accepted(device.path) is None
-    run("node", "accept", device.path, answers=f"{made.link()}\ny\n")
+    run("device", "join", device.path, answers=f"{made.link()}\ny\n")
     assert accepted.accepted(device.path) is not None
     reached("refused; the link is asked for instead")
 

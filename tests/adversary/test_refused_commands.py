@@ -136,8 +136,20 @@ REFUSED = {
         "device policy me --least-nodes 5 --least-share 2",
         "device policy me --least-nodes 5 --delta 2",
     ],
-    "device join": ["device join me 0123"],
-    "device leave": ["device leave me 0123", "device leave me 0123 --pause"],
+    "device join": [
+        "device join me 0123",
+        "device join me expired.invitation --yes",
+        "device join me broken.bundle --yes",
+        "device join me unsigned.invitation --yes",
+        "device join invited other.invitation --yes",
+        "device join me other.invitation --json",
+    ],
+    "device leave": [
+        "device leave me 0123",
+        "device leave me 0123 --pause",
+        "device leave me --pause",
+        "device leave pinned",
+    ],
     "device token": [
         "device token me --create name --scope no-such",
         "device token me --create name",
@@ -157,8 +169,9 @@ REFUSED = {
         "device connect me mpd --url mpd://127.0.0.1:9",
         "device connect me kodi --remove",
         "device connect missing kodi --url http://127.0.0.1:9",
+        "device connect missing --refresh",
+        "device connect me kodi --refresh",
     ],
-    "device refresh": ["device refresh missing"],
     "device addon": [
         "device addon me -o addon.pdf",
         "device addon me -o missing/addon.zip",
@@ -218,14 +231,6 @@ REFUSED = {
     ],
     "server register": ["server register films keys/nodes/node-1.pub", "server register films missing.pub"],
     "server revoke": ["server revoke films keys/nodes/node-1.pub"],
-    "node accept": [
-        "node accept me expired.invitation --yes",
-        "node accept me broken.bundle --yes",
-        "node accept me unsigned.invitation --yes",
-        "node accept invited other.invitation --yes",
-        "node accept me other.invitation --json",
-    ],
-    "node leave": ["node leave pinned"],
     "node start": [
         "node start me",
         "node start me --server localhost:9",
@@ -308,7 +313,7 @@ def place(tmp_path_factory, publisher_key) -> Path:
         if name == "unsigned":
             made = made.model_copy(update={"roster_key": None})
         (root / f"{name}.invitation").write_text(made.model_dump_json(exclude_none=True))
-    assert run(root, "node accept invited first.invitation --yes") == ""
+    assert run(root, "device join invited first.invitation --yes") == ""
     for name, masked in (("films", False), ("masked", True)):
         (root / f"made-{name}").mkdir()
         federation = Local(

@@ -61,7 +61,7 @@ def test_from_a_watched_film_to_a_changed_list(bundle, tmp_path):
             assert not {each["label"] for each in others} & {each.title for each in owned}
             kodi.watch(second, "2024-12-01 20:15:00")
             assert titles(kodi) == before, "the control: nothing has been asked yet"
-            assert solera("device", "refresh", me).returncode == 0
+            assert solera("device", "connect", me, "--refresh").returncode == 0
             after = titles(kodi)
             assert device.history() == [owned[0].id, owned[1].id]
             assert after != before

@@ -148,7 +148,7 @@ def test_from_a_track_to_a_changed_list(bundle, mpd, tmp_path):
     assert (again.added, again.owned) == (0, len(OWNED)), "one play is one entry"
     mpd.hear(7)
     assert [one.item for one in device.recommend(5)] == before, "the control: nothing has been asked yet"
-    done = solera("device", "refresh", device.path)
+    done = solera("device", "connect", device.path, "--refresh")
     assert done.returncode == 0, done.stderr
     assert device.history() == ["a2", "a7"]
     assert [one.item for one in device.recommend(5)] != before

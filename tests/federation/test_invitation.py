@@ -252,16 +252,16 @@ def test_the_commands(keys, tmp_path):
     with pytest.raises(ConfigError, match="accepted no invitation"):
         run("node", "start", tmp_path / "me")
     invited = run_json("federation", "invite", keys, "node-1", "--server", SERVER, "-o", tmp_path / "i")
-    assert "nothing was changed" in run("node", "accept", tmp_path / "me", tmp_path / "i", answers="n\n")
+    assert "nothing was changed" in run("device", "join", tmp_path / "me", tmp_path / "i", answers="n\n")
     assert accepted(tmp_path / "me") is None
     with pytest.raises(DeployError, match="command line can be read by other users"):
-        run("node", "accept", tmp_path / "me", invited["link"])
-    said = run("node", "accept", tmp_path / "me", answers=f"{invited['link']}\ny\n")
+        run("device", "join", tmp_path / "me", invited["link"])
+    said = run("device", "join", tmp_path / "me", answers=f"{invited['link']}\ny\n")
     assert "The server sees what your device uploads." in said
     assert accepted(tmp_path / "me").invitation.server == SERVER
-    assert run_json("node", "leave", tmp_path / "me")["server"] == SERVER
+    assert run_json("device", "leave", tmp_path / "me")["server"] == SERVER
     opened = Device.open(tmp_path / "me")
     assert not Ledger(opened.store).joins_next
     opened.close()
     with pytest.raises(ConfigError, match="no invitation"):
-        run("node", "leave", tmp_path / "me")
+        run("device", "leave", tmp_path / "me")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from solera.device.recommending import DeviceRecommendation
 
 _ELSEWHERE = {
-    "device_connect": ("connect", "refresh", "addon"),
+    "device_connect": ("connect", "addon"),
     "device_history": ("add", "history", "correct", "forget"),
     "device_import": ("import", "match"),
     "device_sharing": ("outbox", "policy", "join", "leave"),

@@ -1,4 +1,4 @@
-"""solera device connect and refresh: histories and libraries of media servers in the home."""
+"""solera device connect and addon: histories and libraries of media servers in the home."""
 
 from __future__ import annotations
 
@@ -32,22 +32,31 @@ def connect(
     remove: Annotated[
         bool, typer.Option("--remove", help="Forget the connection. The history stays.")
     ] = False,
+    refresh: Annotated[
+        bool, typer.Option("--refresh", help="Without a server: ask all that are connected now.")
+    ] = False,
     user: User = "me",
 ) -> Answer:
     """Read what a person watched or heard, and owns, from a media server at home, now and from then on.
 
-    `solera device open` asks again every ten minutes, and MPD every 20 seconds. Nothing is sent to the server
-    but questions, and to Jellyfin a playlist "For you".
+    `solera device open` asks again every ten minutes, and MPD every 20 seconds; --refresh asks at once.
+    Nothing is sent to the server but questions, and to Jellyfin a playlist "For you".
 
     Example: solera device connect me kodi --url http://192.168.1.2:8080
 
     Example: solera device connect me jellyfin --url http://192.168.1.2:8096 --key KEY --user anna
+
+    Example: solera device connect me --refresh
     """
     from solera.core.errors import ConfigError
     from solera.device import connectors
     from solera.device.device import Device
 
     device = Device.open(folder)
+    if refresh:
+        if kind is not None:
+            raise ConfigError("--refresh asks all connected servers", f"leave out {kind}")
+        return _answer(connectors.sync_due(device, {}))
     if kind is not None and not remove:
         if not url:
             raise ConfigError(
@@ -62,18 +71,6 @@ def connect(
     return Answer(
         held, [Table("Connections", ("server", "address", "user"), rows) if rows else "no connections"]
     )
-
-
-@answers
-def refresh(folder: Folder) -> Answer:
-    """Ask all connected media servers now.
-
-    Example: solera device refresh me
-    """
-    from solera.device import connectors
-    from solera.device.device import Device
-
-    return _answer(connectors.sync_due(Device.open(folder), {}))
 
 
 @answers

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
+from string import hexdigits
 from typing import Annotated, Any, Literal
 
 import typer
@@ -13,14 +14,6 @@ from solera.cli.options import takes_fields
 from solera.cli.output import Answer, Line, Table, answers
 from solera.core.text import counted
 from solera.device.policy import Policy
-
-Federation = Annotated[
-    str,
-    typer.Argument(
-        metavar="FEDERATION",
-        help="Id of the federation, or its first letters; `solera device status` lists the ids.",
-    ),
-]
 
 
 @answers
@@ -159,27 +152,68 @@ def _shown(value: Any) -> str:
 
 
 @answers
-def join(folder: Folder, federation: Federation) -> Answer:
-    """Agree to take part in a federation that has asked for this device.
+def join(
+    folder: Folder,
+    what: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[INVITATION|FEDERATION]",
+            help="File of an invitation, or the id of a federation that has asked, or its first letters. "
+            "Without it you are asked to paste the link of an invitation.",
+        ),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Agree to an invitation without being asked.")] = False,
+    *,
+    json: bool,
+) -> Answer | None:
+    """Agree to take part in a federation: one that invites you, or one that has asked this device.
+
+    An invitation is shown before anything changes: what is asked for, and what your policy forbids. The
+    device makes a key of its own, and holds the server to what was shown. Nothing is sent before `solera node
+    start`.
+
+    Example: solera device join me node-3.invitation
 
     Example: solera device join me 3f2a
     """
-    return _decide(folder, federation, "join")
+    if what is not None and set(what) <= set(hexdigits) and not Path(what).exists():
+        return _decide(folder, what, "join")
+    from solera.cli.invitation import accept
+
+    return accept(folder, what, yes=yes, json=json)
 
 
 @answers
 def leave(
     folder: Folder,
-    federation: Federation,
+    federation: Annotated[
+        str | None,
+        typer.Argument(
+            help="Id of the federation, or its first letters; `solera device status` lists the ids. Without "
+            "it, the one whose invitation you have accepted.",
+        ),
+    ] = None,
     pause: Annotated[bool, typer.Option("--pause", help="Only until you join it again.")] = False,
 ) -> Answer:
     """Leave a federation. What has already left the device cannot be taken back.
 
-    Example: solera device leave me 3f2a
+    Without an id, the server's address and the device's key are removed too, and the device joins nothing
+    again by itself. To return, ask for another invitation.
+
+    Example: solera device leave me
 
     Example: solera device leave me 3f2a --pause
     """
-    return _decide(folder, federation, "pause" if pause else "leave")
+    if federation is not None:
+        return _decide(folder, federation, "pause" if pause else "leave")
+    from solera.cli.invitation import leave as leave_invited
+    from solera.core.errors import ConfigError
+
+    if pause:
+        raise ConfigError(
+            "the federation to pause is missing", f"solera device status {folder} lists the ids"
+        )
+    return leave_invited(folder)
 
 
 def _decide(folder: Path, start: str, what: Literal["join", "pause", "leave"]) -> Answer:

@@ -1,15 +1,14 @@
-"""solera federation invite, solera node accept and leave: joining a federation by invitation."""
+"""solera federation invite, and what joining and leaving by invitation does on a device."""
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from solera.cli.folder import Folder
-from solera.cli.output import Json, out, print_json
+from solera.cli.output import Answer, Json, Line, out, print_json, say
 
 
 def invite(
@@ -71,22 +70,8 @@ def invite(
     out.print(made.link(), highlight=False, markup=False, soft_wrap=True)
 
 
-def accept(
-    folder: Folder,
-    invitation: Annotated[
-        str | None,
-        typer.Argument(help="File of the invitation; without it you are asked to paste the link."),
-    ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Agree without being asked.")] = False,
-    json: Json = False,
-) -> None:
-    """Read what a federation asks for, and agree to take part in it.
-
-    This device makes a key of its own. Nothing is sent yet: `solera node start DEVICE` connects. The device
-    holds the server to what is shown here, and to your policy.
-
-    Example: solera node accept me node-3.invitation
-    """
+def accept(folder: Path, invitation: str | None, *, yes: bool, json: bool) -> Answer | None:
+    """Show what a federation asks for, and agree to it: this device makes a key of its own."""
     from solera.core.errors import ConfigError
     from solera.core.text import clean_text
     from solera.device.device import Device
@@ -99,38 +84,28 @@ def accept(
         raise ConfigError("--json asks no question", "give --yes to agree")
     found = Invitation.read(invitation) if invitation else Invitation.parse(typer.prompt("Invitation"))
     federation, server = clean_text(found.federation), clean_text(found.server)
-    device = Device.open(folder)
-    try:
+    with closing(Device.open(folder)) as device:
         policy = Policy.read(device.store)
         forbidden = policy.conflicts(found.asked)
         if not json:
-            named = f"a federation that calls itself {federation!r}, at {server}, asks:"
-            out.print(named, highlight=False, markup=False, soft_wrap=True)
+            say(f"a federation that calls itself {federation!r}, at {server}, asks:")
             for line in policy.sentences(found.asked):
-                out.print(f"  {line}", highlight=False, soft_wrap=True)
+                say(f"  {line}")
             for line in forbidden:
-                out.print(f"  but {line}: your device will decline", highlight=False, soft_wrap=True)
+                say(f"  but {line}: your device will decline")
         if not yes and not typer.confirm("Take part?", default=False):
-            out.print("nothing was changed")
-            return
+            say("nothing was changed")
+            return None
         with private_files():
             keep(device, found)
-    finally:
-        device.close()
-    if json:
-        print_json({"federation": federation, "server": server, "declined": forbidden})
-        return
-    out.print(f"next: solera node start {folder}", style="dim", highlight=False, soft_wrap=True)
+    return Answer(
+        {"federation": federation, "server": server, "declined": forbidden},
+        [Line(f"next: solera node start {folder}", "dim")],
+    )
 
 
-def leave(folder: Folder, json: Json = False) -> None:
-    """Leave the federation, and remove the server's address and this device's key.
-
-    What was sent before stays with the server. The device joins nothing again by itself. To return, accept an
-    invitation: `solera node accept`.
-
-    Example: solera node leave me
-    """
+def leave(folder: Path) -> Answer:
+    """Leave the federation whose invitation was accepted: the server's address and the key are removed."""
     from solera.core.errors import ConfigError, DeployError
     from solera.core.text import clean_text
     from solera.device.device import Device
@@ -141,14 +116,9 @@ def leave(folder: Folder, json: Json = False) -> None:
     with suppress(DeployError):  # of another version of Solera: it can be left all the same
         there = accepted(folder)
         if there is None:
-            raise ConfigError(f"{folder} has accepted no invitation", f"see solera device status {folder}")
+            hint = f"name the federation to leave; solera device status {folder} lists the ids"
+            raise ConfigError(f"{folder} has accepted no invitation", hint)
         federation, server = clean_text(there.invitation.federation), clean_text(there.invitation.server)
-    device = Device.open(folder)
-    try:
+    with closing(Device.open(folder)) as device:
         give_up(device)
-    finally:
-        device.close()
-    if json:
-        print_json({"left": federation, "server": server})
-        return
-    out.print(f"left {federation} at {server}", highlight=False, markup=False)
+    return Answer({"left": federation, "server": server}, [Line(f"left {federation} at {server}")])

@@ -8,14 +8,11 @@ from typing import Annotated
 
 import typer
 
-from solera.cli.invitation import accept, leave
 from solera.cli.output import err, help_if_alone, out, say
 from solera.cli.server import OPEN
 
 app = typer.Typer(help="A device's part in a federation over a network.", invoke_without_command=True)
 app.callback()(help_if_alone)
-app.command()(accept)
-app.command()(leave)
 
 
 @app.command()
@@ -76,7 +73,7 @@ def start(
         )
     if server is None:
         raise ConfigError(
-            f"{device} has accepted no invitation", "give --server; or accept one: solera node accept"
+            f"{device} has accepted no invitation", "give --server; or accept one: solera device join"
         )
     if insecure == (ca is not None or key is not None) or (ca is None) != (key is None):
         raise ConfigError(

@@ -73,7 +73,7 @@ def accept(device: Device, invitation: Invitation) -> Accepted:
     if there is not None and there.invitation != invitation:
         raise DeployError(
             f"this device takes part in {there.invitation.federation!r} at {there.invitation.server}",
-            f"leave it first: solera node leave {device.path}",
+            f"leave it first: solera device leave {device.path}",
         )
     joined = [each["id"] for each in ledger.federations() if each["standing"] == JOINED]
     if there is None and joined:
@@ -114,7 +114,7 @@ def accepted(device: Path) -> Accepted | None:
         return None
     except (ValidationError, OSError, UnicodeDecodeError):
         raise DeployError(
-            f"{path} cannot be read", f"solera node leave {device}, then accept a new invitation"
+            f"{path} cannot be read", f"solera device leave {device}, then accept a new invitation"
         ) from None
 
 
