@@ -1,7 +1,7 @@
 """The notebooks run, and print what is kept of them.
 
-As the pages, they run twice: everyday on a small made-up data set that goes by the name of ml-100k, and, by
-name, on the real one, where they must print what the site shows.
+As the pages, they run twice: on a small made-up data set that goes by the name of ml-100k, one of them every
+day and the others by name, and, by name, on the real one, where they must print what the site shows.
 """
 
 from __future__ import annotations
@@ -31,7 +31,13 @@ def test_an_error_in_a_cell_is_raised():
         made.run(broken)
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.stem, marks=[] if path.stem == "own-method" else pytest.mark.slow)
+        for path in NOTEBOOKS
+    ],
+)
 def test_a_notebook_on_small_data(path, small_ml_100k, monkeypatch):
     monkeypatch.setenv("SOLERA_DATA", str(small_ml_100k))
     notebook = nbformat.read(path, as_version=4)

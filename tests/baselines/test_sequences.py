@@ -261,7 +261,9 @@ def test_the_time_of_the_request_is_read_only_if_known(request_time: bool) -> No
     assert torch.equal(scores[0][0], scores[1][0]) is not request_time
 
 
-@pytest.mark.parametrize("options", [{}, {"request_time": True}])
+@pytest.mark.parametrize(
+    "options", [pytest.param({}, marks=pytest.mark.slow), {"request_time": True}], ids=str
+)
 def test_hstu_trains_with_times(options: dict[str, Any]) -> None:
     data = circle()
     parts = split(replace(data, times=np.arange(len(data)) * 1000, one_clock=True), "strict")

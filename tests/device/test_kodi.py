@@ -10,7 +10,7 @@ import pytest
 from made_movielens import write_movielens
 from real_kodi import MISSING, Kodi, running
 
-from commands import solera
+from in_process import solera
 from open_service import opened
 from solera.device.bundle import Bundle, Item
 from solera.device.choices import Choices

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from made_movielens import FILMS, USERS, write_letterboxd, write_movielens
 
-from commands import solera
+from in_process import solera
 from solera.core.errors import DataError
 from solera.data.datasets import load
 from solera.device.bundle import Bundle

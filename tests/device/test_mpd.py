@@ -14,7 +14,7 @@ from shutil import which
 import numpy as np
 import pytest
 
-from commands import solera
+from in_process import solera
 from solera.core.errors import DeviceError
 from solera.device import connectors
 from solera.device.bundle import Bundle, Item

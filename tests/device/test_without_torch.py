@@ -6,12 +6,14 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 
 import pytest
 from letterboxd_export import zipped
 
 pytest.importorskip("cryptography", reason="needs the device extra")
 
+from commands import environment
 from open_service import opened
 
 BLOCKED = """
@@ -28,6 +30,17 @@ sys.meta_path.insert(0, Blocked())
 """
 
 
+COMMANDS = """
+import json
+
+from in_process import solera
+
+for line in sys.stdin:
+    done = solera(*json.loads(line))
+    print(json.dumps([done.returncode, done.stdout, done.stderr]), flush=True)
+"""
+
+
 @pytest.fixture
 def without(tmp_path, monkeypatch):
     """From now on, no process that is started can import them."""
@@ -37,17 +50,30 @@ def without(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, path)))
 
 
-def solera(*args: object, code: int = 0) -> str:
-    """What a command in a process of its own prints, or what it complains of."""
-    command = [sys.executable, "-m", "solera", *map(str, args)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == code, done.stderr
-    assert "Traceback" not in done.stderr
-    return done.stderr if code else done.stdout
+@pytest.fixture(scope="module")
+def solera() -> Iterator[Callable[..., str]]:
+    """What a command prints, or what it complains of, in one process that cannot import them."""
+    with subprocess.Popen(
+        [sys.executable, "-c", BLOCKED + COMMANDS],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=environment(),
+        text=True,
+    ) as process:
+        assert process.stdin and process.stdout
+
+        def told(*args: object, code: int = 0) -> str:
+            print(json.dumps([str(each) for each in args]), file=process.stdin, flush=True)
+            ended, stdout, stderr = json.loads(process.stdout.readline())
+            assert ended == code, stderr
+            assert "Traceback" not in stderr
+            return stderr if code else stdout
+
+        yield told
+        process.stdin.close()
 
 
-@pytest.mark.usefixtures("without")
-def test_a_device_from_its_bundle_to_reasons(bundled, keys, tmp_path):
+def test_a_device_from_its_bundle_to_reasons(solera, bundled, keys, tmp_path):
     bundle, me = bundled("fedslist", whole=False), tmp_path / "me"
     solera("--version")
     assert "a device has all it needs" in solera("doctor")
@@ -66,9 +92,8 @@ def test_a_device_from_its_bundle_to_reasons(bundled, keys, tmp_path):
     solera("device", "forget", me, "--item", "7", "--yes")
 
 
-@pytest.mark.usefixtures("without")
 @pytest.mark.parametrize("method", ["fedease", "fedhist", "fedsasrec"])
-def test_recommendations_of_every_kind_of_model(method, bundled, tmp_path):
+def test_recommendations_of_every_kind_of_model(solera, method, bundled, tmp_path):
     me = tmp_path / "me"
     solera("device", "init", me, "--bundle", bundled(method), "--trust")
     solera("device", "add", me, "Film 7")
@@ -85,8 +110,7 @@ def test_the_page_and_its_service(device):
         assert [len(listed) for listed in found.values() if isinstance(listed, list)] == [5]
 
 
-@pytest.mark.usefixtures("without")
-def test_what_trains_says_how_to_install_it(bundled, tmp_path):
+def test_what_trains_says_how_to_install_it(solera, bundled, tmp_path):
     install = "next: pip install 'solera[train]'"
     assert install in solera("train", "fedease", "--data", "ml-100k", code=2)
     said = solera("device", "init", tmp_path / "me", "--bundle", bundled("fedmf"), "--trust", code=2)

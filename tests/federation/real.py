@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 import torch
 
-from commands import environment, solera
+from commands import environment
+from in_process import solera
 from solera.core.method import Method
 from solera.core.protection import Chain
 from solera.data.datasets import load

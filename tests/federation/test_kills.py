@@ -20,7 +20,7 @@ from solera.device.policy import Policy
 SMALL = {"embedding_size": 4}
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [1, pytest.param(100, marks=pytest.mark.slow)])
 def test_a_node_killed_while_it_writes(local, tmp_path, kills):
     federation = local("fedem", SMALL)
     federation.round()

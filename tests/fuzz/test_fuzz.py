@@ -48,7 +48,7 @@ from solera.runs import Run, RunConfig, train
 
 ITEMS = 12
 COUNTS = [400, pytest.param(100_000, marks=pytest.mark.slow)]
-STAGES = [1000, pytest.param(800_000, marks=pytest.mark.slow)]
+STAGES = [300, pytest.param(800_000, marks=pytest.mark.slow)]
 _IMPORT_MEGABYTES = 300  # that importing may take, whatever the file is
 _MESSAGE_MEGABYTES = 300  # that messages may add to what the imports take
 
