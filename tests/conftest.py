@@ -14,7 +14,7 @@ from hypothesis import settings
 from solera.data.interactions import Interactions
 
 # A busy machine is no finding: only tests that measure speed look at the clock.
-settings.register_profile("everyday", deadline=None, max_examples=30)
+settings.register_profile("everyday", deadline=None, max_examples=15)
 settings.register_profile("full", deadline=None, max_examples=200)  # pytest --hypothesis-profile full
 settings.load_profile("everyday")
 

@@ -43,18 +43,24 @@ SEED = 11
 
 
 @contextmanager
-def three_nodes(
-    root: Path, key: Path, monkeypatch: pytest.MonkeyPatch, *, masked: bool, start: bool = True
+def few_nodes(
+    root: Path,
+    key: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    masked: bool,
+    start: bool = True,
+    count: int = 3,
 ) -> Iterator[RealFederation]:
-    """FedMF on three running nodes with five people each; `masked` ones have a roster and trust it."""
+    """FedMF on some running nodes with five people each; `masked` ones have a roster and trust it."""
     monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     keys = root / "keys"
-    make_keys(keys, 3)
+    make_keys(keys, count)
     if masked:
         made = solera("federation", "roster", keys, "--json")
         assert made.returncode == 0, made.stderr
-    with RealFederation(root, keys=keys, key=key, data=people(), method="fedmf", users=[5, 5, 5]) as real:
+    with RealFederation(root, keys=keys, key=key, data=people(), method="fedmf", users=[5] * count) as real:
         for number, device in enumerate(real.devices if masked else (), start=1):
             assert pin(device, keys / "nodes" / f"node-{number}", keys / "ca.pem", None)
         if start:

@@ -9,11 +9,12 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 from engines import nginx, postgres
-from real import three_nodes
+from real import few_nodes
 
 from solera.core.errors import RunError
 from solera.federation.common.protocol import PROTOCOL, Packet
@@ -50,7 +51,7 @@ def many_boxes(real, root: Path, stack) -> None:
 @pytest.fixture
 def real(tmp_path, monkeypatch, request, key):
     engine, masked = request.param
-    with three_nodes(tmp_path, key, monkeypatch, masked=masked, start=False) as made:
+    with few_nodes(tmp_path, key, monkeypatch, masked=masked, start=False, count=3 if masked else 2) as made:
         if engine == "postgres":
             many_boxes(made, tmp_path, made.stack)
         made.start()
@@ -78,17 +79,18 @@ def kept_running(real):
 @federations(("postgres", True), slow=(("postgres", False), ("sqlite", False), ("sqlite", True)))
 def test_a_federation_is_the_simulation(real, request):
     masked = request.node.callspec.params["real"][1]
-    real.prepare(rounds=2, min_nodes=3, secure_aggregation=masked)
+    nodes = len(real.devices)
+    real.prepare(rounds=2, min_nodes=nodes, secure_aggregation=masked)
     if masked:
         FederationFolder.open(real.folder).keep_roster(make_roster(real.keys))
     real.run()
-    assert [entry["nodes"] for entry in real.history] == [3, 3]
+    assert [entry["nodes"] for entry in real.history] == [nodes, nodes]
     assert real.difference_from_simulation(2) < 1e-8
 
 
 @federations(("sqlite", False), slow=(("postgres", False),))
 def test_a_coordinator_is_killed_and_the_next_one_goes_on(real, tmp_path):
-    real.prepare(rounds=4, min_nodes=3)
+    real.prepare(rounds=3, min_nodes=2)
     command = [sys.executable, "-m", "solera", "federation", "run", str(real.folder), "--resume"]
     for kill_after in (1, 2):
         process = Process(command, {**os.environ}, tmp_path / "run.log")
@@ -98,13 +100,13 @@ def test_a_coordinator_is_killed_and_the_next_one_goes_on(real, tmp_path):
         os.kill(process.pid, signal.SIGKILL)
         process.stop()
     real.run()
-    assert [entry["round"] for entry in real.history] == [1, 2, 3, 4]
-    assert real.difference_from_simulation(4) < 1e-8
+    assert [entry["round"] for entry in real.history] == [1, 2, 3]
+    assert real.difference_from_simulation(3) < 1e-8
 
 
 @federations(("postgres", False))
 def test_workers_and_the_database_are_killed_under_rounds(real):
-    real.prepare(rounds=6, min_nodes=3)
+    real.prepare(rounds=6, min_nodes=2)
     with kept_running(real), ThreadPoolExecutor(1) as pool:
         running = pool.submit(real.run)
         for done in (1, 2, 3):
@@ -129,7 +131,8 @@ def test_devices_coordinator_and_workers_are_upgraded_while_rounds_go_on(real, m
     are rounded, which adds some 1e-9 a round: there are as many rounds as there are upgrades, and one more.
     """
     masked = request.node.callspec.params["real"][1]
-    rounds = 5
+    nodes = len(real.devices)
+    rounds = nodes + 2
     spoken = []
     made = WebNetwork._message
 
@@ -145,24 +148,23 @@ def test_devices_coordinator_and_workers_are_upgraded_while_rounds_go_on(real, m
         real.start_node(node)
 
     monkeypatch.setattr(WebNetwork, "_message", message)
-    real.prepare(rounds=rounds, min_nodes=3, min_replies=1.0, attempts=20, secure_aggregation=masked)
+    real.prepare(rounds=rounds, min_nodes=nodes, min_replies=1.0, attempts=20, secure_aggregation=masked)
     if masked:
         FederationFolder.open(real.folder).keep_roster(make_roster(real.keys))
-    for node in (1, 2, 3):
+    for node in range(1, nodes + 1):
         real.fault(node, "former")
     with kept_running(real), ThreadPoolExecutor(1) as pool:
         running = pool.submit(real.run)
-        for done, step in enumerate(
-            (lambda: upgraded(1), real.server.replace, lambda: upgraded(2), lambda: upgraded(3)), start=1
-        ):
+        upgrades = [partial(upgraded, node) for node in range(1, nodes + 1)]
+        for done, step in enumerate([upgrades[0], real.server.replace, *upgrades[1:]], start=1):
             while len(real.history) < done and not running.done():
                 time.sleep(0.02)
             step()
         running.result(300)
     assert all((device / "was-former").exists() for device in real.devices)
     assert set(spoken) == ({PROTOCOL} if masked else {PROTOCOL - 1, PROTOCOL})
-    assert [entry["nodes"] for entry in real.history] == [3] * rounds
-    assert not any(real.reasons(node) & {"protocol", "malformed", "faulty"} for node in (1, 2, 3))
+    assert [entry["nodes"] for entry in real.history] == [nodes] * rounds
+    assert not any(real.reasons(node) & {"protocol", "malformed", "faulty"} for node in real.nodes)
     assert real.difference_from_simulation(rounds) < 1e-8
 
 

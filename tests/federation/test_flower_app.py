@@ -15,7 +15,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from real import three_nodes
+from real import few_nodes
 
 from solera.federation.common.protocol import Packet, RefusalError
 from solera.federation.operate.processes import Process, free_port
@@ -77,7 +77,7 @@ def test_stock_programs_train_the_same_model(tmp_path, key, monkeypatch, masked)
     )
     variables = os.environ | {"FLWR_HOME": str(home), "FLWR_TELEMETRY_ENABLED": "0"}
     with (
-        three_nodes(tmp_path, key, monkeypatch, masked=masked, start=False) as real,
+        few_nodes(tmp_path, key, monkeypatch, masked=masked, start=False) as real,
         ExitStack() as stack,
     ):
         variables["PYTHONPATH"] = os.environ["PYTHONPATH"]

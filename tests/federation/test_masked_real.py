@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from real import three_nodes
+from real import few_nodes
 
 from solera.device.device import Device
 from solera.federation.secure.roster import make_roster
@@ -20,7 +20,7 @@ pytestmark = [
 
 @pytest.mark.slow
 def test_three_nodes(tmp_path, key, monkeypatch):
-    with three_nodes(tmp_path, key, monkeypatch, masked=True) as real:
+    with few_nodes(tmp_path, key, monkeypatch, masked=True) as real:
         real.prepare(rounds=1, min_nodes=3, secure_aggregation=True)
         roster = make_roster(real.keys)
         FederationFolder(real.folder).keep_roster(roster)

@@ -7,7 +7,7 @@ import os
 
 import numpy as np
 import pytest
-from real import three_nodes
+from real import few_nodes
 
 from commands import solera
 from solera.device.device import Device
@@ -24,7 +24,7 @@ pytestmark = [
 @pytest.mark.slow
 def test_three_nodes(tmp_path, key, monkeypatch):
     """Under next to no noise, two rounds end where those of the simulator do; then, no third."""
-    with three_nodes(tmp_path, key, monkeypatch, masked=False) as real:
+    with few_nodes(tmp_path, key, monkeypatch, masked=False) as real:
         asked = ("federation", "run", real.folder, "--json")
         with_dp = ("--bundle", real.bundle.path, "--nodes", 3, "--rounds", 2, "--dp")
         done = solera(*asked, *with_dp, "noise=1e-6,delta=1e-5,clip=0.01", timeout=300)
@@ -51,7 +51,7 @@ def test_three_nodes(tmp_path, key, monkeypatch):
 @pytest.mark.slow
 def test_shares_under_masks(tmp_path, key, monkeypatch):
     """The same where nodes add the noise, and the server sees sums alone."""
-    with three_nodes(tmp_path, key, monkeypatch, masked=True) as real:
+    with few_nodes(tmp_path, key, monkeypatch, masked=True) as real:
         asked = ("federation", "run", real.folder, "--json", "--secure-aggregation", "--roster")
         few = ("--least-nodes", 2, "--least-users", 1)
         given = ("--bundle", real.bundle.path, "--nodes", 3, "--rounds", 1, *few, "--dp")

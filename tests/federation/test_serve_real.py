@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from real import three_nodes
+from real import few_nodes
 
 from commands import environment, solera
 from solera.federation.server.serving import Serving
@@ -44,7 +44,7 @@ def wait_until(what, seconds: float = 240) -> None:
 
 def test_a_served_federation(tmp_path, key, monkeypatch):
     (tmp_path / "serve.toml").write_text(SETTINGS)
-    with three_nodes(tmp_path, key, monkeypatch, masked=False) as real:
+    with few_nodes(tmp_path, key, monkeypatch, masked=False) as real:
         command = [sys.executable, "-m", "solera", "federation", "serve", str(real.folder), "--json"]
         command += ["--settings", str(tmp_path / "serve.toml")]
         began = time.monotonic()
