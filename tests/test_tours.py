@@ -1,7 +1,7 @@
 """What the site tells people to type works as it stands there.
 
-Every page is followed twice: everyday on a small made-up data set that goes by the name of ml-100k, and, by
-name, on the real one. The tour that starts servers and nodes is followed in tests/federation/test_tour.py.
+Every page is followed twice: everyday (but for the longest) on a small made-up data set that goes by the name
+of ml-100k, and, by name, on the real one. The tour that starts servers and nodes is followed in tests/federation/test_tour.py.
 """
 
 from __future__ import annotations
@@ -129,7 +129,11 @@ def check(page: str, follower: Follower) -> None:
             assert Path("audit/report.html").exists()
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize(
+    "page",
+    # What one-table types is tested in tests/cli/test_models.py and tests/api/test_onnx.py every day.
+    [pytest.param(page, marks=pytest.mark.slow if "one-table" in page else []) for page in PAGES],
+)
 def test_a_page_on_small_data(page, follower, small_ml_100k, monkeypatch):
     monkeypatch.setenv("SOLERA_DATA", str(small_ml_100k))
     follower.quick = ("-k", "by_hand or undeclared or same_round")

@@ -22,7 +22,7 @@ from solera.cli import app
 from solera.cli.device_import import Format
 from solera.cli.lazy import subcommands
 from solera.cli.options import Protocol
-from solera.cli.output import table
+from solera.cli.output import Table
 from solera.cli.renamed import COMMANDS, with_new_names
 from solera.device.importers import READERS
 from solera.evaluate import PROTOCOLS
@@ -389,11 +389,11 @@ def test_a_narrow_terminal_breaks_no_figure(monkeypatch, capsys):
     narrow = Console(width=60)
     monkeypatch.setattr("solera.cli.output.out", narrow)
     label = "test with validation item, full ranking, and more"
-    table("figures", ("", *(f"ndcg@{k}" for k in (5, 10, 20))), [(label, 0.1234, 0.2345, 0.3456)])
+    Table("figures", ("", *(f"ndcg@{k}" for k in (5, 10, 20))), [(label, 0.1234, 0.2345, 0.3456)]).print()
     printed = capsys.readouterr().out
     assert {"0.1234", "0.2345", "0.3456", "ndcg@10"} <= set(printed.split())
     assert set(label.split()) <= set(printed.split())
-    table("methods", ("name", "about"), [("a-long-name-of-a-method", "word " * 20)])
+    Table("methods", ("name", "about"), [("a-long-name-of-a-method", "word " * 20)]).print()
     assert "a-long-name-of-a-method" in capsys.readouterr().out
 
 

@@ -133,16 +133,10 @@ def audit(
 
 def _audited(name: str, protocol: str, found: dict[str, Any]) -> list[Table | str]:
     apart = ("dataset", "popularity", "verdict")
-    rows = [(key.replace("_", " "), _plain(value)) for key, value in found.items() if key not in apart]
+    rows = [(key.replace("_", " "), shown(value)) for key, value in found.items() if key not in apart]
     for key, label in (("full", "full ranking"), ("sampled99", "99 negatives")):
         figures = found["popularity"][key]
         reached = f"HR@10 {figures['hr@10']:.3f}, NDCG@10 {figures['ndcg@10']:.3f}"
         rows.append((f"popularity, {label}", reached))
     table = Table(f"{name} under {protocol}", ("", "value"), rows, found["leaky"])
     return [table, *(f"• {sentence}" for sentence in found["verdict"])]
-
-
-def _plain(value: object) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{key} {shown(inner)}" for key, inner in value.items())
-    return shown(value)

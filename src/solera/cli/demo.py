@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from solera.cli.options import Columns, Data, DataDir, parse_columns
-from solera.cli.output import Json, err, out, print_json, table
+from solera.cli.output import Answer, Line, Table, answers, err
 from solera.cli.progress import open_progress
 
 if TYPE_CHECKING:
     from solera.federation.operate.demo import Demo
 
 
+@answers
 def demo(
     data: Data = "ml-100k",
     nodes: Annotated[int, typer.Option(help="Devices that take part.", min=1)] = 3,
@@ -27,8 +28,7 @@ def demo(
     ] = None,
     data_dir: DataDir = None,
     columns: Columns = None,
-    json: Json = False,
-) -> None:
+) -> Answer:
     """Run a small federation on this machine: devices with real histories, a TLS server, recommendations.
 
     Everything is started on this machine, and ended and deleted at the end.
@@ -57,13 +57,11 @@ def demo(
             on_round=lambda round_: update(round_["round"], round_["rounds"], figures(round_)),
             keep=keep,
         )
-    if json:
-        print_json(_as_json(done) | {"kept": None if keep is None else str(keep)})
-        return
-    _show(done, method, nodes * users)
+    said = _shown(done, nodes * users)
     if keep is not None:
         hint = f"next: solera device recommend {keep / 'home-1'} --user {done.user} -k 10"
-        out.print(hint, style="dim", highlight=False, soft_wrap=True)
+        said.append(Line(hint, "dim"))
+    return Answer(_as_json(done) | {"kept": None if keep is None else str(keep)}, said)
 
 
 def figures(done: dict[str, Any]) -> str:
@@ -95,8 +93,8 @@ def _as_json(done: Demo) -> dict[str, Any]:
     }
 
 
-def _show(done: Demo, method: str, users: int) -> None:
-    table(
+def _shown(done: Demo, users: int) -> list[Table | Line]:
+    ranked = Table(
         f"The held-back items of {users:,} users, each ranked on its own device against the whole catalogue",
         ("", *done.before),
         [
@@ -104,12 +102,12 @@ def _show(done: Demo, method: str, users: int) -> None:
             (f"after {_rounds(done)}", *done.after.values()),
         ],
     )
-    table(
+    recommended = Table(
         f"For user {done.user} (held back: {done.held_back})",
         ("#", "item", "title", "score"),
         ((one.rank, one.item, one.title, one.score) for one in done.recommended),
     )
-    table(
+    sent = Table(
         f"What left the device of user {done.user}",
         ("", "messages", "bytes", "arrays and lists of each"),
         [
@@ -118,7 +116,7 @@ def _show(done: Demo, method: str, users: int) -> None:
             if some
         ],
     )
-    out.print(f"{done.seconds:.0f} s in all", highlight=False)
+    return [ranked, recommended, sent, Line(f"{done.seconds:.0f} s in all")]
 
 
 def _rounds(done: Demo) -> str:

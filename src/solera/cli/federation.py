@@ -9,7 +9,7 @@ import typer
 
 from solera.cli.demo import demo, figures
 from solera.cli.invitation import invite
-from solera.cli.output import Json, err, help_if_alone, out, print_json, privacy_line
+from solera.cli.output import Answer, Line, answers, err, help_if_alone, privacy_line
 from solera.cli.progress import open_progress
 from solera.cli.serve import backup, restore, rollback, serve, status
 
@@ -34,6 +34,7 @@ DifferentialPrivacy = Annotated[
 
 
 @app.command()
+@answers
 def keys(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the keys; created if missing.")],
     nodes: Annotated[int, typer.Option(help="Total number of nodes with a key.", min=0)] = 0,
@@ -42,8 +43,7 @@ def keys(
         typer.Option(help="Host name or address under which nodes reach the server; repeatable."),
     ] = None,
     days: Annotated[int, typer.Option(help="Days for which the server's certificate is valid.", min=1)] = 365,
-    json: Json = False,
-) -> None:
+) -> Answer:
     """Make a certificate authority, the server's certificate and a key per node. Existing files are kept.
 
     For tests and small federations: whoever has DIR/ca.key can pose as the server.
@@ -53,25 +53,19 @@ def keys(
     from solera.federation.common.authority import make_keys
 
     written = [str(path) for path in make_keys(folder, nodes, tuple(host or ()), days)]
-    if json:
-        print_json({"written": written})
-        return
-    for path in written:
-        note = "" if path.endswith((".pem", ".pub")) else "  (secret)"
-        out.print(f"{path}{note}", highlight=False, markup=False, soft_wrap=True)
-    if not written:
-        out.print("all there already")
-    out.print(f"next: solera server start FOLDER --keys {folder}", style="dim", highlight=False)
+    said = [Line(path if path.endswith((".pem", ".pub")) else f"{path}  (secret)") for path in written]
+    following = Line(f"next: solera server start FOLDER --keys {folder}", "dim")
+    return Answer({"written": written}, [*(said or [Line("all there already")]), following])
 
 
 @app.command()
+@answers
 def roster(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the keys.")],
     to: Annotated[
         Path | None, typer.Option("-o", "--out", help="File to write (default: DIR/roster.json).")
     ] = None,
-    json: Json = False,
-) -> None:
+) -> Answer:
     """Sign the list of all nodes' public keys, which nodes need for secure aggregation.
 
     Nodes get it with ca.pem and roster.pub. A list that is there already is continued: nodes that have it
@@ -87,16 +81,13 @@ def roster(
     path = to or folder / ROSTER
     made = make_roster(folder, path)
     write_atomically(path, made.model_dump_json(indent=2) + "\n")
-    if json:
-        found = {"nodes": list(made.nodes), "number": len(made.former) + 1, "digest": made.digest}
-        print_json({"written": str(path)} | found)
-        return
+    found = {"nodes": list(made.nodes), "number": len(made.former) + 1, "digest": made.digest}
     said = f"{path}: list {len(made.former) + 1}, {len(made.nodes)} nodes, {', '.join(made.nodes)}"
-    out.print(said, highlight=False, soft_wrap=True)
-    out.print(f"digest {made.digest}", highlight=False)
+    return Answer({"written": str(path)} | found, [Line(said), Line(f"digest {made.digest}")])
 
 
 @app.command()
+@answers
 def run(
     folder: Annotated[Path, typer.Argument(help="Folder of the federation; its server must be running.")],
     bundle: Annotated[
@@ -183,8 +174,7 @@ def run(
     ] = None,
     dp: DifferentialPrivacy = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted federation.")] = False,
-    json: Json = False,
-) -> None:
+) -> Answer:
     """Train on all nodes of a running federation, and wait until training is done.
 
     The method is the bundle's: devices take part in nothing that its publisher has not signed.
@@ -247,10 +237,9 @@ def run(
                 lambda done: update(done["round"], done["rounds"], figures(done)),
                 nodes=federation.identity.settings.min_nodes,
             )
-    if json:
-        print_json(_done(federation, last))
-        return
-    out.print(f"{last.get('round', 0)} rounds are done · {figures(last)}", highlight=False)
+    return Answer(
+        _done(federation, last), [Line(f"{last.get('round', 0)} rounds are done · {figures(last)}")]
+    )
 
 
 def _tell(stated: dict[str, Any] | None) -> None:

@@ -8,9 +8,10 @@ from typing import Annotated
 
 import typer
 
-from solera.cli.output import Answer, Json, Line, out, print_json, say
+from solera.cli.output import Answer, Line, answers, say
 
 
+@answers
 def invite(
     keys: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the keys.")],
     node: Annotated[str, typer.Argument(metavar="NAME", help="Name of the household, for example node-3.")],
@@ -36,8 +37,7 @@ def invite(
         Path | None, typer.Option("-o", "--out", help="File to write (default: NAME.invitation).")
     ] = None,
     qr: Annotated[Path | None, typer.Option(help="Also write the link as a QR code, .svg or .png.")] = None,
-    json: Json = False,
-) -> None:
+) -> Answer:
     """Write an invitation for one household: server, certificate, a code that works once, and what is asked.
 
     It holds no key: the device makes its own, and the server takes it with the code. Whoever else uses the
@@ -60,14 +60,15 @@ def invite(
     if qr:
         write_qr(made.link(), qr)
     write_atomically(path, made.model_dump_json(indent=2, exclude_none=True) + "\n", mode=PRIVATE)
-    if json:
-        print_json({"written": [str(path), *([str(qr)] if qr else [])], "link": made.link()})
-        return
-    for each in (path, qr):
-        if each:
-            out.print(f"{each}  (for {node} alone)", highlight=False, markup=False, soft_wrap=True)
-    out.print("as a link:", style="dim")
-    out.print(made.link(), highlight=False, markup=False, soft_wrap=True)
+    written = [str(each) for each in (path, qr) if each]
+    return Answer(
+        {"written": written, "link": made.link()},
+        [
+            *(Line(f"{each}  (for {node} alone)") for each in written),
+            Line("as a link:", "dim"),
+            Line(made.link()),
+        ],
+    )
 
 
 def accept(folder: Path, invitation: str | None, *, yes: bool, json: bool) -> Answer | None:

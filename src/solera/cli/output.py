@@ -155,11 +155,6 @@ def print_json(content: Any) -> None:
     sys.stdout.write(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
-def table(title: str, columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
-    """Print a table."""
-    Table(title, columns, rows).print()
-
-
 def show(value: Any) -> str:
     """Format a value for people."""
     if value is None:
@@ -170,6 +165,8 @@ def show(value: Any) -> str:
         return f"{value:,}"
     if isinstance(value, float):
         return f"{value:.4f}"
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {show(inner)}" for key, inner in value.items())
     return clean_text(str(value))
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from solera.cli.output import Json, duration, err, out, print_json
+from solera.cli.output import Answer, Json, Line, answers, duration, out, print_json
 
 Folder = Annotated[Path, typer.Argument(help="Folder of the federation.")]
 _TOLD = {"taken", "enrolled", "rejected"}  # one per node and round: in events.jsonl alone
@@ -95,11 +95,11 @@ def status(
             live.update(Text(_page(looked.look())))
 
 
+@answers
 def rollback(
     folder: Folder,
     to: Annotated[int | None, typer.Option("--to", help="Version to publish (default: the former).")] = None,
-    json: Json = False,
-) -> None:
+) -> Answer:
     """Withdraw the canary, or go back to the version that was published before.
 
     Nodes get it as soon as they are online. Training continues from it. No round is repeated.
@@ -111,18 +111,16 @@ def rollback(
     from solera.federation.operate.serve import roll_back
 
     version = roll_back(folder, to)
-    if json:
-        print_json(version.model_dump())
-        return
-    out.print(f"version {version.number} of round {version.round} is published again", highlight=False)
+    said = f"version {version.number} of round {version.round} is published again"
+    return Answer(version.model_dump(), [Line(said)])
 
 
+@answers
 def backup(
     folder: Folder,
     to: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="File to write (.tar.gz).")],
     wait: Annotated[float, typer.Option(help="Seconds to wait for a round to end.", min=0)] = 600,
-    json: Json = False,
-) -> None:
+) -> Answer:
     """Write a copy of the server's folder while the server runs. It contains no key and no history.
 
     Example: solera federation backup films -o films-monday.tar.gz
@@ -131,23 +129,19 @@ def backup(
 
     told = write(folder, to, wait=wait)
     told["files"] = len(told.pop("sha256"))
-    if json:
-        print_json(told)
-        return
     size = told["bytes"] / 2**20
-    out.print(
-        f"{to}: {told['files']} files, {size:.1f} MiB, {told['rounds_done']} rounds are done", highlight=False
-    )
+    said = f"{to}: {told['files']} files, {size:.1f} MiB, {told['rounds_done']} rounds are done"
+    return Answer(told, [Line(said)])
 
 
+@answers
 def restore(
     source: Annotated[Path, typer.Argument(metavar="FILE", help="File made by `backup`.")],
     folder: Folder,
     lost_rounds: Annotated[
         int | None, typer.Option(help="With --dp or masks: rounds that ran after the backup, at most.", min=0)
     ] = None,
-    json: Json = False,
-) -> None:
+) -> Answer:
     """Restore a server's folder. What was there is moved aside. The server must be stopped.
 
     With --dp or masks, rounds that ran after the backup are not run again, and their ε stays spent.
@@ -158,16 +152,14 @@ def restore(
 
     told = read(source, folder, lost_rounds=lost_rounds)
     told["files"] = len(told.pop("sha256"))
-    if json:
-        print_json(told)
-        return
-    out.print(f"{folder} is as it was after round {told['rounds_done']}", highlight=False)
+    said = [Line(f"{folder} is as it was after round {told['rounds_done']}")]
     if told["lost_rounds"]:
-        out.print(f"{told['lost_rounds']} later rounds count as lost", highlight=False)
+        said.append(Line(f"{told['lost_rounds']} later rounds count as lost"))
     if told["former"] is None:
-        out.print("keys revoked after the backup: revoke them again", highlight=False)
+        said.append(Line("keys revoked after the backup: revoke them again"))
     else:
-        err.print(f"the former folder is {told['former']}", style="dim", highlight=False)
+        said.append(Line(f"the former folder is {told['former']}", "dim"))
+    return Answer(told, said)
 
 
 def _sentence(line: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from solera.cli.output import Json, err, help_if_alone, out, print_json
+from solera.cli.output import Answer, Line, answers, err, help_if_alone, out
 
 app = typer.Typer(help="The server of a federation over a network.", invoke_without_command=True)
 app.callback()(help_if_alone)
@@ -121,11 +121,8 @@ PublicKeys = Annotated[list[Path], typer.Argument(metavar="NAME.pub…", help="P
 
 
 @app.command()
-def register(
-    folder: Folder,
-    public_key: PublicKeys,
-    json: Json = False,
-) -> None:
+@answers
+def register(folder: Folder, public_key: PublicKeys) -> Answer:
     """Let more nodes take part. The server keeps running.
 
     Example: solera server register films keys/nodes/node-4.pub
@@ -133,15 +130,15 @@ def register(
     from solera.federation.operate import server
 
     new = server.register(folder, public_key)
-    if json:
-        print_json({"registered": [str(path) for path in new]})
-        return
-    for path in public_key:
-        out.print(f"{path}: {'registered' if path in new else 'known already'}", highlight=False)
+    return Answer(
+        {"registered": [str(path) for path in new]},
+        [Line(f"{path}: {'registered' if path in new else 'known already'}") for path in public_key],
+    )
 
 
 @app.command()
-def revoke(folder: Folder, public_key: PublicKeys, json: Json = False) -> None:
+@answers
+def revoke(folder: Folder, public_key: PublicKeys) -> Answer:
     """Exclude nodes for good while the server runs. A revoked key can never be registered again.
 
     Example: solera server revoke films keys/nodes/node-4.pub
@@ -149,8 +146,7 @@ def revoke(folder: Folder, public_key: PublicKeys, json: Json = False) -> None:
     from solera.federation.operate import server
 
     gone = server.revoke(folder, public_key)
-    if json:
-        print_json({"revoked": [str(path) for path in gone]})
-        return
-    for path in public_key:
-        out.print(f"{path}: {'revoked' if path in gone else 'takes no part'}", highlight=False)
+    return Answer(
+        {"revoked": [str(path) for path in gone]},
+        [Line(f"{path}: {'revoked' if path in gone else 'takes no part'}") for path in public_key],
+    )
