@@ -1,7 +1,8 @@
 """What the site tells people to type works as it stands there.
 
 Every page is followed twice: everyday (but for the longest) on a small made-up data set that goes by the name
-of ml-100k, and, by name, on the real one. The tour that starts servers and nodes is followed in tests/federation/test_tour.py.
+of ml-100k, and, by name, on the real one. The tour that starts servers and nodes is followed in
+tests/federation/test_tour.py.
 """
 
 from __future__ import annotations
