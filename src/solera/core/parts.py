@@ -402,6 +402,11 @@ class Aggregate(Part):
         raise NotImplementedError
 
     @property
+    def sifts(self) -> bool:
+        """Whether `sift` adds up the uploads."""
+        return self.does("sift")
+
+    @property
     def needs_single_uploads(self) -> bool:
         """Whether the server needs more than sums over clients."""
-        return bool(self.target) or self.does("sift")
+        return bool(self.target) or self.sifts

@@ -170,6 +170,13 @@ class RowStore:
         found = {"clients": clients, "counts": held.counts}
         return found | {"items": held.items, "values": held.values} if len(clients) else found
 
+    def restore(self, name: str, tensors: Params) -> None:
+        """Put back what was saved as `tensors`, under names that begin with `name`/."""
+        clients, counts = (tensors[f"{name}/{part}"].cpu() for part in ("clients", "counts"))
+        if len(clients):
+            items, values = (tensors[f"{name}/{part}"].to(self.device) for part in ("items", "values"))
+            self.put(clients, items, counts, values)
+
     def pieces(self) -> Iterator[HeldRows]:
         """The rows of all clients that hold any, some clients at a time."""
         clients = self.clients

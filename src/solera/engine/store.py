@@ -170,15 +170,11 @@ class PersonalStore:
         """Restore the output of `tensors`."""
         if self.residuals:
             self.residuals.restore(tensors)
-        moved = {name: value.to(self.device) for name, value in tensors.items()}
-        self.whole = {name: moved[name].clone() for name in self.whole}
-        self.tables = {name: moved[name].clone() for name in self.tables}
+        self.whole = {name: tensors[name].to(self.device).clone() for name in self.whole}
+        self.tables = {name: tensors[name].to(self.device).clone() for name in self.tables}
         for name in self.rows:
-            clients = tensors[f"{name}/clients"].cpu()
             self.rows[name] = self._empty()
-            if len(clients):
-                items, values = moved[f"{name}/items"], moved[f"{name}/values"]
-                self.rows[name].put(clients, items, tensors[f"{name}/counts"].cpu(), values)
+            self.rows[name].restore(name, tensors)
 
 
 class StoredResiduals:
@@ -230,13 +226,8 @@ class StoredResiduals:
     def restore(self, tensors: Params) -> None:
         """Restore the output of `tensors`."""
         for name in self._stores:
-            clients, counts = (tensors[f"{_RESIDUAL}{name}/{part}"].cpu() for part in ("clients", "counts"))
             self._stores[name] = RowStore(self._n_clients, self._device)
-            if len(clients):
-                items, values = (
-                    tensors[f"{_RESIDUAL}{name}/{part}"].to(self._device) for part in ("items", "values")
-                )
-                self._stores[name].put(clients, items, counts, values)
+            self._stores[name].restore(f"{_RESIDUAL}{name}", tensors)
 
 
 def stored_by_rows(method: Method, n_clients: int, n_items: int, dtype: torch.dtype) -> list[str]:
@@ -297,7 +288,7 @@ class State:
         """
         by_rows = stored_by_rows(method, federation or n_clients, n_items, dtype)
         start = {leaf.name: leaf.initial(n_items, seed).to(device, dtype) for leaf in method.leaves}
-        start |= method.derive({leaf.name: start[leaf.name] for leaf in method.select(per_item=True)})
+        start |= method.view.derive({leaf.name: start[leaf.name] for leaf in method.select(per_item=True)})
         shared = {leaf.name: start[leaf.name] for leaf in method.select(home=Home.SHARED)}
         for name in method.tailored:
             shared[name] = shared[name].expand(n_clients, *shared[name].shape).clone()

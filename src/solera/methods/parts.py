@@ -79,21 +79,13 @@ class BinaryCrossEntropy(Loss):
     label: str = "binary cross-entropy"
 
     def value(self, scores: Tensor, batch: Batch) -> Tensor:
-        return binary_cross_entropy(scores, *batch)
+        """Σ weight · log(1 + e^score) − positive · score, over the last axis."""
+        # Not softplus: torch cuts off its gradient at 20.
+        return -(logsigmoid(-scores) * batch.weights + batch.positives * scores).sum(-1)
 
     def slope(self, scores: Tensor, batch: Batch) -> Tensor:
-        return binary_cross_entropy_slope(scores, *batch)
-
-
-def binary_cross_entropy(logits: Tensor, weights: Tensor, positives: Tensor) -> Tensor:
-    """Σ weight · log(1 + e^logit) − positive · logit, over the last axis."""
-    # Not softplus: torch cuts off its gradient at 20.
-    return -(logsigmoid(-logits) * weights + positives * logits).sum(-1)
-
-
-def binary_cross_entropy_slope(logits: Tensor, weights: Tensor, positives: Tensor) -> Tensor:
-    """The derivative of the binary cross-entropy by each logit, weight · σ(logit) − positive."""
-    return torch.sigmoid(logits).mul_(weights).sub_(positives)
+        """weight · σ(score) − positive."""
+        return torch.sigmoid(scores).mul_(batch.weights).sub_(batch.positives)
 
 
 @dataclass(frozen=True)

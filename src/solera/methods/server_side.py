@@ -47,7 +47,7 @@ from solera.core.leaf import Params
 from solera.core.method import Method
 from solera.core.parts import Aggregate
 from solera.core.upload import Totals
-from solera.methods.parts import Mean, Nothing
+from solera.methods.parts import Mean
 
 
 class PopularNegativesConfig(BaseModel):
@@ -60,7 +60,7 @@ class PopularNegativesConfig(BaseModel):
 
 def popular_negatives(method: Method, config: PopularNegativesConfig) -> Method:
     """Apply the plug-in to a method."""
-    if isinstance(method.aggregate, Nothing):
+    if not any(leaf.sent_as for leaf in method.leaves):
         raise ConfigError(
             f"'popular-negatives' cannot be used with {method.name!r}: its clients send nothing, so "
             "the server "

@@ -98,7 +98,7 @@ def check_workers(config: RunConfig, method: AnyMethod) -> None:
             "several workers cannot protect uploads yet",
             "omit --workers, or --dp, --noise and --secure-aggregation",
         )
-    if not method.one_round and method.aggregate.does("sift"):
+    if not method.one_round and method.aggregate.sifts:
         raise ConfigError(
             f"the server of {method.name!r} needs single clients' uploads, which workers do not exchange",
             "omit --workers",

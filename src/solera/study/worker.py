@@ -17,7 +17,6 @@ import torch
 from filelock import Timeout
 
 from solera.core.errors import DivergedError, RunError, SoleraError
-from solera.data.datasets import load
 from solera.runs import StoppedError
 from solera.runs.environment import environment
 from solera.runs.settings import RunConfig
@@ -129,12 +128,7 @@ def _text(error: Exception) -> str:
 
 def _made(job: Job, stop: threading.Event, report: Report) -> RunRequest:
     config = job.entry.config
-    data = load(
-        config.dataset,
-        data_dir=job.data_dir,
-        columns=config.columns,
-        min_interactions=config.min_interactions,
-    )
+    data = config.load_data(job.data_dir)
     work = Work(data, job.folder, stop, report)
     record: RunRequest
     if isinstance(job.entry, Tuning):
