@@ -21,7 +21,7 @@ from solera.core.method import Method
 from solera.core.tensor_files import Writable
 from solera.core.types import Ints
 from solera.core.upload import Upload
-from solera.engine.row_store import IN_MEMORY, ClientRows, RowStore
+from solera.engine.row_store import IN_MEMORY, ClientRows, RowStore, row_keys
 
 T = TypeVar("T")
 _RESIDUAL = "residual/"
@@ -203,7 +203,9 @@ class StoredResiduals:
     def keep(self, clients: Ints, whole: Upload, sent: Upload) -> None:
         """Keep the difference between the uploads and what the server decodes."""
         who = torch.from_numpy(clients).long()
-        places = torch.searchsorted(_keys(whole.rows, whole.row_counts), _keys(sent.rows, sent.row_counts))
+        places = torch.searchsorted(
+            row_keys(whole.rows, whole.row_counts, _ROWS), row_keys(sent.rows, sent.row_counts, _ROWS)
+        )
         for name, store in self._stores.items():
             left = whole.changes[name].clone()
             left[places] -= sent.changes[name]
@@ -252,10 +254,6 @@ def _flat(tables: Tensor) -> Tensor:
 
 def _tensor(clients: Ints) -> Tensor:
     return torch.from_numpy(clients.astype("int64", copy=False))
-
-
-def _keys(rows: Tensor, counts: Tensor) -> Tensor:
-    return torch.arange(len(counts)).repeat_interleave(counts).to(rows.device) * _ROWS + rows
 
 
 @dataclass(frozen=True)
