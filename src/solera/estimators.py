@@ -268,9 +268,7 @@ class FederatedModel(Model):
     _rounds_done: int
 
     def _config(self, data: Interactions) -> RunConfig:
-        changed = {
-            name: value for name, value in self.get_params().items() if value != self.defaults.get(name)
-        }
+        changed = self.changed
         changed.pop("min_interactions", None)
         plugins = changed.pop("plugins", ())
         settings = {name: changed.pop(name) for name in _SETTINGS if name in changed}

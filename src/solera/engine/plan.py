@@ -307,10 +307,10 @@ class SequencePlan(_Table):
         )
         share = 1 / samples.items.lengths[:, None]
         batch = Batch(*(torch.from_numpy(n * share).to(device, dtype) for n in (drawn + known, known)))
-        often = torch.from_numpy(drawn).to(device, dtype)
+        often, size = torch.from_numpy(drawn).to(device, dtype), context.batch_size
         self._steps = [
-            self._step(torch.from_numpy(history[:, :end]).to(device), begin, lengths, batch, often)
-            for begin, end in _chunks(history.shape[1], context.batch_size)
+            self._step(torch.from_numpy(history[:, : begin + size]).to(device), begin, lengths, batch, often)
+            for begin in range(0, history.shape[1], size)
         ]
 
     def _step(self, history: Tensor, begin: int, lengths: Ints, batch: Batch, drawn: Tensor) -> SequenceStep:
@@ -324,7 +324,3 @@ class SequencePlan(_Table):
     def steps(self, epoch: int) -> Iterator[SequenceStep]:
         """The steps of an epoch, which are the same in every epoch."""
         return iter(self._steps)
-
-
-def _chunks(length: int, size: int) -> list[tuple[int, int]]:
-    return [(begin, min(begin + size, length)) for begin in range(0, length, size)]

@@ -237,6 +237,25 @@ class Mean(Aggregate):
 
 
 @dataclass(frozen=True)
+class OfMean(Aggregate):
+    """Base of aggregates that take the mean of the clients' changes and do something else with it."""
+
+    mean: Mean
+
+    @property
+    def label(self) -> str:
+        return self.mean.label
+
+    @property
+    def weighted(self) -> bool:
+        return self.mean.weighted
+
+    @property
+    def from_sums(self) -> bool:
+        return self.mean.from_sums
+
+
+@dataclass(frozen=True)
 class Nothing(Aggregate):
     """No aggregation: nothing is uploaded."""
 
