@@ -328,13 +328,7 @@ def _mean(values: Sequence[float | None]) -> Cell:
 def client_memory(record: Record) -> float | None:
     """Megabytes that an average client holds in a round; None if its record does not tell."""
     moved, config = record.result.bytes, record.config
-    coded = (
-        record.result.upload
-        or record.result.download
-        or config.get("noise")
-        or config.get("wire")
-        or config.get("dp")
-    )
+    coded = record.result.upload or record.result.download or config.get("noise") or config.get("dp")
     if moved is None or coded or record.result.secure_aggregation:
         return None
     try:
