@@ -16,7 +16,7 @@ from solera.evaluate import Evaluation, split
 from solera.runs import AfterRound, Progress, Run, RunConfig, RunFolder, StoppedError, train
 from solera.runs.baseline import BaselineRun, run_baseline, validate_baseline
 from solera.runs.blend import blend_runs
-from solera.runs.environment import environment, peak_bytes
+from solera.runs.environment import Code, anonymous, environment, peak_bytes, source
 from solera.runs.plan import costs
 from solera.runs.presets import preset as find_preset
 from solera.runs.result import Bytes, RoundEntry, RunResult, Tested, TestName
@@ -24,7 +24,6 @@ from solera.runs.run import FIRST, SECOND
 from solera.runs.settings import BaselineConfig
 from solera.runs.training import validate_rounds
 from solera.study.matrix import Blend, Entry
-from solera.study.provenance import Code, anonymous, source
 from solera.study.records import Record, RunRequest, Store, asked
 from solera.study.statistics import SHOWN, by_activity, by_ratings
 from solera.study.trials import Found, Heard

@@ -18,11 +18,10 @@ from filelock import Timeout
 
 from solera.core.errors import DivergedError, RunError, SoleraError
 from solera.runs import StoppedError
-from solera.runs.environment import environment
+from solera.runs.environment import anonymous, environment, source
 from solera.runs.settings import RunConfig
 from solera.study.budget import chance, some_users
 from solera.study.matrix import Blend, Entry, Matrix, Tuning
-from solera.study.provenance import anonymous, source
 from solera.study.recording import Step, Work
 from solera.study.records import SEARCH, Failure, Record, RunRequest, Store, alone
 from solera.study.search_space import applied, as_json

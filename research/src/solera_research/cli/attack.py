@@ -80,8 +80,8 @@ def attack(
     Example: solera attack runs/fedmf-ml-100k-strict-s0 --rounds 3 --record attacks.parquet
     """
     from solera.runs import RunFolder
+    from solera.runs.environment import check_committed
     from solera.runs.presets import run_settings
-    from solera.study.provenance import check_committed
     from solera.study.records import Store
     from solera_research.inference.experiment import attack as run_attack
     from solera_research.inference.records import AttackRecord

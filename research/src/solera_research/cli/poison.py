@@ -80,8 +80,8 @@ def poison(
 
     Example: solera poison fedmf --data ml-100k --malicious 0.05 --defence trimmed-mean -o trim=0.3
     """
+    from solera.runs.environment import check_committed
     from solera.runs.presets import run_settings
-    from solera.study.provenance import check_committed
     from solera_research.poisoning.experiment import AttackPlan
     from solera_research.poisoning.experiment import poison as run_poison
 
