@@ -21,7 +21,9 @@ from solera.core.errors import ConfigError
 from solera.core.leaf import ITEMS, Home, Init, Leaf, Params
 from solera.core.method import Method
 from solera.core.parts import Adam, Aggregate, Loss, Move, Scorer, Sgd, Stage, Update, View
+from solera.core.types import Floats, Ints
 from solera.core.upload import Totals
+from solera.math.fading import Timing, fading
 
 _PIECE_ROWS = 65_536  # of a table that are averaged at a time
 
@@ -353,6 +355,23 @@ class Kept(Around):
 
     def gradient(self, params: Params, slope: Tensor, batch: Batch, context: RoundContext) -> Params:
         return self.inner_gradient(params, slope, batch, context)
+
+
+@dataclass(frozen=True)
+class OwnHistory:
+    """The memory of a one-round method: the own items, which fade with each of the decays."""
+
+    decays: tuple[float, ...]
+    timing: Timing | None = None
+    label: str = "own history, fading"
+
+    @property
+    def channels(self) -> int:
+        """One for each decay."""
+        return len(self.decays)
+
+    def weights(self, ages: Ints, gaps: Floats | None = None) -> Floats:
+        return fading(self.decays, ages, gaps, self.timing)
 
 
 class TablePerClient(Aggregate):
