@@ -147,7 +147,7 @@ def test_nothing_uploaded_leaves_nothing_to_see() -> None:
     totals = Totals((USER, FROZEN), N_ITEMS, CPU)
     totals.add(Upload.declared((USER, FROZEN), torch.tensor([2, 3]), torch.tensor([2]), {}, {}))
     assert totals.weight == 1
-    assert totals._row_weight.tolist() == [0] * N_ITEMS
+    assert totals.row_weights.tolist() == [0] * N_ITEMS
 
 
 def test_weights_by_hand() -> None:

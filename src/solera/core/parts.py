@@ -164,14 +164,6 @@ class View(Part):
         """Uploads [clients, n_items, ...] of the leaves in `reports`, from personal tables after training."""
         return {}
 
-    def merged_by(self, before: Params, after: Params) -> Tensor | None:
-        """ρ of a round, [..., n, 1] or fewer, if the view merges the shared table into the client's own.
-
-        1 takes the shared table's row, 0 keeps the client's row. `before` and `after` are the client's leaves
-        before and after the round.
-        """
-        return None
-
 
 class Loss(Part):
     """A training loss, for scorers that learn from the same."""
