@@ -63,7 +63,7 @@ class _Table:
         width = int(counts.max())
         first = np.cumsum(counts) - counts
         self._begin = np.arange(clients) * width if whole else first  # of every client
-        self._places = row + (self._begin - first)[owner]  # of every sample
+        self._places = row + np.repeat(self._begin - first, samples.items.lengths)  # of every sample
         self.whole, self.table_rows = whole, clients * width if whole else len(keys)
         self.rows = torch.from_numpy(keys % n_items).to(device)
         self.row_counts = torch.from_numpy(counts)
