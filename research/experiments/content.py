@@ -21,8 +21,8 @@ from typing import Any
 
 from solera.data.datasets import load
 from solera.runs import RunConfig, train
+from solera.runs.environment import check_committed
 from solera.runs.presets import presets
-from solera.study.provenance import check_committed
 from solera.study.records import Store
 from solera_research.records import Measured
 

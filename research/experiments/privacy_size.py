@@ -38,7 +38,7 @@ from solera.dp.one_round import PrivateSum
 from solera.dp.settings import DP
 from solera.evaluate import split
 from solera.methods import find
-from solera.study.provenance import check_committed
+from solera.runs.environment import check_committed
 from solera.study.records import Store
 from solera_research.records import Measured
 

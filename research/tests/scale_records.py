@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from solera.study.provenance import Code
+from solera.runs.environment import Code
 from solera_research.scale.points import Point
 from solera_research.scale.records import Planned, ScaleRecord, Seconds, World
 

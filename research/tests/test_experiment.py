@@ -17,7 +17,7 @@ from solera.engine import BlockTraining, Simulation
 from solera.evaluate import split
 from solera.methods import build
 from solera.runs import RunConfig
-from solera.study.provenance import Code
+from solera.runs.environment import Code
 from solera.study.records import Store
 from solera_research.inference.attacker_view import cover
 from solera_research.inference.experiment import attack

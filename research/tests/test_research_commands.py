@@ -15,7 +15,7 @@ from made_ratings import write_ratings
 from solera.cli import app
 from solera.cli.lazy import Lazy, subcommands
 from solera.methods.robust import DEFENCES
-from solera.study import provenance
+from solera.runs import environment as provenance
 from solera_research.cli.poison import Attack, Defence
 from solera_research.poisoning.attacks import ATTACKS
 

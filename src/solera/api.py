@@ -184,12 +184,7 @@ def train(
             settings |= {"columns": origin.columns, "min_interactions": origin.min_interactions}
     config = run_settings(method, dataset, preset=preset, plugins=plugins, options=options, **settings)
     if interactions is None:
-        interactions = known_data.load(
-            config.dataset,
-            data_dir=data_dir,
-            min_interactions=config.min_interactions,
-            columns=config.columns,
-        )
+        interactions = config.load_data(data_dir)
     listed: list[Callback] = [*callbacks, *([Tracking(mlflow, config)] if mlflow else [])]
     if progress and in_notebook():
         listed.insert(0, Notebook(f"{config.full_method} on {interactions.name}"))

@@ -25,7 +25,7 @@ from solera.core.leaf import Home, Leaf, Params
 from solera.core.method import Method
 from solera.core.protection import Download, UploadCoding
 from solera.core.types import Ints
-from solera.core.upload import Upload
+from solera.core.upload import Upload, upload_bytes
 
 FLOAT, ROW_ID = 4, 4  # bytes on the wire: float32 values, 32-bit row numbers
 _LEVELS = 127  # of int8, on either side of zero
@@ -96,7 +96,7 @@ class LargestRows:
 
     def bytes_per_client(self, sent: Upload, leaves: tuple[Leaf, ...]) -> Ints:
         """Numbers and values of the rows that are left."""
-        return sent.bytes_per_client(leaves)
+        return upload_bytes(sent.row_counts, leaves)
 
 
 @dataclass(frozen=True)

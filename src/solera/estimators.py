@@ -144,8 +144,8 @@ class Model:
         A closed form is then the same model as one fitted to everything. A trained method goes on for
         `rounds` rounds from where it is, with everybody. A baseline is fitted again.
         """
-        known, newer = self.data, loaded(rows, columns)
-        self._update(known, known.with_rows_of(newer), np.unique(newer.users), newer, rounds)
+        newer = loaded(rows, columns)
+        self._update(self.data.with_rows_of(newer), np.unique(newer.users), newer, rounds)
         return self
 
     def recommend(
@@ -246,9 +246,7 @@ class Model:
     def _fit(self, data: Interactions, callbacks: Sequence[Callback]) -> None:
         raise NotImplementedError
 
-    def _update(
-        self, known: Interactions, data: Interactions, changed: Ints, newer: Interactions, rounds: int
-    ) -> None:
+    def _update(self, data: Interactions, changed: Ints, newer: Interactions, rounds: int) -> None:
         raise NotImplementedError
 
     def _about(self) -> dict[str, Any]:
@@ -268,9 +266,7 @@ class FederatedModel(Model):
     _rounds_done: int
 
     def _config(self, data: Interactions) -> RunConfig:
-        changed = {
-            name: value for name, value in self.get_params().items() if value != self.defaults.get(name)
-        }
+        changed = self.changed
         changed.pop("min_interactions", None)
         plugins = changed.pop("plugins", ())
         settings = {name: changed.pop(name) for name in _SETTINGS if name in changed}
@@ -298,9 +294,7 @@ class FederatedModel(Model):
         self._data, self._federation, self._rounds_done = data, made, rounds
         self.__dict__.pop("recommender", None)
 
-    def _update(
-        self, known: Interactions, data: Interactions, changed: Ints, newer: Interactions, rounds: int
-    ) -> None:
+    def _update(self, data: Interactions, changed: Ints, newer: Interactions, rounds: int) -> None:
         config, before = self._config(data), self._federation
         made = self._made(data, config)
         if isinstance(made, OneRound):
@@ -360,9 +354,7 @@ class CentralizedModel(Model):
         self._data = data
         self.__dict__.pop("recommender", None)
 
-    def _update(
-        self, known: Interactions, data: Interactions, changed: Ints, newer: Interactions, rounds: int
-    ) -> None:
+    def _update(self, data: Interactions, changed: Ints, newer: Interactions, rounds: int) -> None:
         self._fit(data, ())
 
     def _made_of(self) -> tuple[Centralized, NDArray[np.bool_]]:
@@ -444,7 +436,10 @@ def loaded(data: Any, columns: Mapping[str, str] | None, data_dir: Path | None =
     named = isinstance(data, str) and data in datasets.names()
     try:
         return datasets.load(
-            data, columns=dict(columns) if columns else None, min_interactions=None if named else 1
+            data,
+            data_dir=data_dir,
+            columns=dict(columns) if columns else None,
+            min_interactions=None if named else 1,
         )
     except SoleraError as error:
         error.hint = in_python(error.hint)

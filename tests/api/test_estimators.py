@@ -12,8 +12,8 @@ import torch
 
 import solera
 from solera.baselines import BASELINES
-from solera.core.errors import ConfigError, RunError
-from solera.estimators import NAMES, estimator
+from solera.core.errors import ConfigError, DataError, RunError
+from solera.estimators import NAMES, estimator, loaded
 from solera.methods import METHODS, ONE_ROUND
 
 DAY = 86_400
@@ -32,6 +32,11 @@ def plays(users: int = 40, items: int = 25, seed: int = 0) -> pl.DataFrame:
             for item, d in zip(liked, days, strict=True)
         ]
     return pl.DataFrame(rows, schema=["user", "item", "time"], orient="row")
+
+
+def test_a_data_set_is_looked_for_in_the_given_folder(tmp_path):
+    with pytest.raises(DataError, match="nowhere does not exist"):
+        loaded("ml-100k", None, tmp_path / "nowhere")
 
 
 @pytest.fixture

@@ -8,9 +8,18 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from solera.methods.parts import binary_cross_entropy, binary_cross_entropy_slope
+from solera.core.context import Batch
+from solera.methods.parts import BinaryCrossEntropy
 
 TOLERANCE: dict[str, Any] = {"rtol": 1e-12, "atol": 1e-14}
+
+
+def binary_cross_entropy(logits: Tensor, weights: Tensor, positives: Tensor) -> Tensor:
+    return BinaryCrossEntropy().value(logits, Batch(weights, positives))
+
+
+def binary_cross_entropy_slope(logits: Tensor, weights: Tensor, positives: Tensor) -> Tensor:
+    return BinaryCrossEntropy().slope(logits, Batch(weights, positives))
 
 
 def case(*shape: int, seed: int = 0, spread: float = 3) -> tuple[Tensor, Tensor, Tensor]:

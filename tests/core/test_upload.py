@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from solera.core.leaf import Home, Leaf
-from solera.core.upload import Totals, Upload
+from solera.core.upload import Totals, Upload, upload_bytes
 
 CPU = torch.device("cpu")
 TABLE = Leaf("items", (2,), Home.SHARED, per_item=True, upload=True)
@@ -47,7 +47,7 @@ def test_only_declared_leaves_leave(leaves, counts) -> None:
     for name, change in upload.changes.items():
         assert torch.equal(change, after[name] - before[name])
     assert upload.n_clients == len(counts)
-    assert upload.bytes_per_client(leaves).shape == (len(counts),)
+    assert upload_bytes(upload.row_counts, leaves).shape == (len(counts),)
 
 
 def test_bytes_by_hand() -> None:
@@ -59,7 +59,7 @@ def test_bytes_by_hand() -> None:
     upload = Upload(torch.tensor([4, 7, 9, 0]), torch.tensor([3, 0, 1]), {})
 
     def sizes(*leaves: Leaf) -> list[int]:
-        return upload.bytes_per_client(leaves).tolist()
+        return upload_bytes(upload.row_counts, leaves).tolist()
 
     assert sizes(TABLE, BIAS, LAYER, SCALE, USER, FROZEN) == [3 * 16 + 28, 28, 16 + 28]
     assert sizes(TABLE, USER) == [3 * 12, 0, 12]
@@ -147,7 +147,7 @@ def test_nothing_uploaded_leaves_nothing_to_see() -> None:
     totals = Totals((USER, FROZEN), N_ITEMS, CPU)
     totals.add(Upload.declared((USER, FROZEN), torch.tensor([2, 3]), torch.tensor([2]), {}, {}))
     assert totals.weight == 1
-    assert totals._row_weight.tolist() == [0] * N_ITEMS
+    assert totals.row_weights.tolist() == [0] * N_ITEMS
 
 
 def test_weights_by_hand() -> None:

@@ -63,7 +63,7 @@ def test_mix_of_fedraps_tables_by_hand() -> None:
         "own.trace": [10.0],
     }
     assert torch.allclose(view.see(params), torch.tensor([[7 / 3, 0.0], [0.0, 4 / 3]]))
-    assert float(view.merged_by(params, params)) == pytest.approx(1 / 3)
+    assert float(view.share(params)) == pytest.approx(2 / 3)
 
 
 def test_traces_follow_both_tables() -> None:

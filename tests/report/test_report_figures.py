@@ -114,7 +114,8 @@ def test_a_model_that_no_longer_gives_its_figures_has_no_intervals(trained, tmp_
     path.write_text(json.dumps(result))
     (run,) = read_runs([tmp_path / "run"])
     assert run.users is None
-    assert "no longer reproduces the hr@10" in run.without_users
+    assert "the model in run has test full hr@10" in run.without_users
+    assert "as in its result.json" in run.without_users
 
 
 def test_the_users_of_all_quarters_are_counted_once(trained):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from solera.core.method import Method
 from solera.methods import find
-from solera.runs.costs import client_bytes, costs, touched_rows
+from solera.runs.plan import client_bytes, costs, rows_of_upload
 
 
 def test_parameters_are_those_that_papers_print():
@@ -31,7 +31,7 @@ def test_memory_of_a_client_by_hand():
     fedmf = method("fedmf", embedding_size=2, optimizer="adam")
     assert client_bytes(fedmf, 3, 0.0) == 4 * (8 + 4 * 2)
     assert client_bytes(fedmf, 3, 2.5) == 4 * (8 + 4 * (2 + 2.5 * 2))
-    assert touched_rows(fedmf, 2.5 * (4 + 2 * 4)) == 2.5, "a row's number and two values each"
+    assert rows_of_upload(fedmf, 2.5 * (4 + 2 * 4)) == 2.5, "a row's number and two values each"
     pfedrec = method("pfedrec", embedding_size=2)
     assert client_bytes(pfedrec, 3, 2.0) == 4 * (9 + 2 * (3 + 2 * 2))
-    assert touched_rows(method("local"), 0.0) is None
+    assert rows_of_upload(method("local"), 0.0) is None

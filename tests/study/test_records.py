@@ -23,11 +23,10 @@ from solera.core.errors import ConfigError, RunError
 from solera.data.datasets import load
 from solera.evaluate import split
 from solera.runs import RunConfig, train
-from solera.runs.environment import peak_bytes
+from solera.runs import environment as provenance
+from solera.runs.environment import Code, peak_bytes
 from solera.runs.result import TESTS
 from solera.runs.settings import BaselineConfig
-from solera.study import provenance
-from solera.study.provenance import Code
 from solera.study.recording import record_of
 from solera.study.records import Failure, Record, RunRequest, Store, asked, slug
 

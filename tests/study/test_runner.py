@@ -256,7 +256,7 @@ def test_a_folder_of_other_settings_is_begun_anew(folder):
 
 def test_a_failure_nobody_foresaw_is_written_down_too(folder, monkeypatch):
     asked = matrix(folder, TEXT)
-    monkeypatch.setattr(worker, "load", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("solera.data.datasets.load", lambda *_, **__: 1 / 0)
     outcome = perform(job(asked, 0, folder), threading.Event(), lambda _: None)
     assert outcome.end == "failed"
     assert outcome.text.startswith("ZeroDivisionError: division by zero (in test_runner.py, line ")

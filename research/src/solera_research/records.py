@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from solera.runs import RunConfig
-from solera.runs.environment import environment
-from solera.study.provenance import Code, anonymous, source
+from solera.runs.environment import Code, anonymous, environment, source
 from solera.study.records import TableRow, asked
 
 

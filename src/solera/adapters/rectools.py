@@ -65,11 +65,13 @@ class SoleraModel(ModelBase[SoleraModelConfig]):  # type: ignore[misc]
         sorted_item_ids_to_recommend: Ints | None,
     ) -> tuple[Ints, Ints, Floats]:
         numbers: Ints
-        recommender, theirs = self.model.recommender, self._their_items(dataset)
+        recommender, places = self.model.recommender, _places(dataset)
+        # The data set's number of every item of the model, -1 for those it lacks.
+        theirs = np.array([places.get(id_, -1) for id_ in self.model.data.item_map.ids.tolist()], np.int64)
         allowed = theirs >= 0
         if sorted_item_ids_to_recommend is not None:
             allowed &= np.isin(theirs, sorted_item_ids_to_recommend)
-        known = self._histories(user_ids, dataset, theirs)
+        known = self._histories(user_ids, dataset)
         if recommender.reads_histories:
             score, numbers = recommender.scorer(known), np.arange(len(user_ids), dtype=np.int64)
         else:
@@ -104,14 +106,7 @@ class SoleraModel(ModelBase[SoleraModelConfig]):  # type: ignore[misc]
         best = np.concatenate([np.flatnonzero(wanted & (targets == each))[:k] for each in target_ids])
         return targets[best], items[best], similar["score"].to_numpy()[best]
 
-    def _their_items(self, dataset: Dataset) -> Ints:
-        """The data set's number of every item of the model, -1 for those it lacks."""
-        places = {str(id_): number for number, id_ in enumerate(dataset.item_id_map.external_ids)}
-        return np.array(
-            [places.get(id_, -1) for id_ in self.model.data.item_map.ids.tolist()], dtype=np.int64
-        )
-
-    def _histories(self, user_ids: Ints, dataset: Dataset, theirs: Ints) -> Ragged:
+    def _histories(self, user_ids: Ints, dataset: Dataset) -> Ragged:
         """What the data set knows of these users, oldest first, in the model's numbers of items."""
         data = datasets.load(dataset, min_interactions=1).distinct()
         ids = [str(each) for each in dataset.user_id_map.convert_to_external(user_ids)]

@@ -7,22 +7,11 @@ no better than chance. Where the held-out item is left out of the negatives, it 
 were never drawn, and the counter finds it.
 
 With `ties=popularity`, items that were drawn equally often are ranked by popularity, which sees other users.
-
-`found_by_counting` predicts its figures. A draw hits a given one of the C items that may be drawn with
-probability 1 / C. A user with n training items makes m n draws in each of R rounds, for m negatives per
-positive. So all of them miss the item with probability
-
-    p = (1 − 1 / C)^(R m n),    C = n_items − (items that are never drawn)
-
-The held-out item is never drawn. It shares the first place with the K of the N candidates that were missed
-too, K ~ B(N, p). Equal scores share the middle of their places, so it is at place 1 + K / 2. HR@10 is the
-probability of K ≤ 18, and NDCG@10 the mean of 1 / log₂(2 + K / 2) over these K, both averaged over users.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import comb, log2
 from typing import Literal
 
 import numpy as np
@@ -31,7 +20,7 @@ from pydantic import Field
 from torch import Tensor
 
 from solera.baselines.training import Baseline, Epoch, OnEpoch
-from solera.core.types import Floats, Frozen, Ints
+from solera.core.types import Frozen, Ints
 from solera.data.interactions import Split
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData, sample
@@ -53,9 +42,6 @@ class Popularity(Baseline):
     def scores(self, users: Ints, history: Ragged) -> Tensor:
         """Scores [len(users), n_items], the same for every user."""
         return self.counts.expand(len(users), -1)
-
-
-_AT = 10
 
 
 class CounterConfig(Frozen):
@@ -97,20 +83,3 @@ class Counter(Baseline):
     def scores(self, users: Ints, history: Ragged) -> Tensor:
         """Scores [len(users), n_items]."""
         return self.order - self.drawn[torch.from_numpy(users)]
-
-
-def found_by_counting(split: Split, config: CounterConfig, candidates: int = 99) -> dict[str, float]:
-    """HR@10 and NDCG@10 of the counter against so many candidates, by the formula above.
-
-    Only for a protocol that never draws the held-out items.
-    """
-    users = np.flatnonzero(split.test.lengths)
-    n = split.train.lengths[users]
-    free = split.data.n_items - split.excluded.lengths[users]
-    left_out: Floats = (1 - 1 / free) ** (config.rounds * config.negatives * n)
-    found = {"hr@10": 0.0, "ndcg@10": 0.0}
-    for tied in range(2 * _AT - 1):
-        chance = comb(candidates, tied) * left_out**tied * (1 - left_out) ** (candidates - tied)
-        found["hr@10"] += float(chance.mean())
-        found["ndcg@10"] += float(chance.mean()) / log2(2 + tied / 2)
-    return found

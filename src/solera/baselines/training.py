@@ -91,9 +91,7 @@ class Draws:
     def _sample(self, epoch: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         clients = np.arange(self._data.n_clients)
         samples = sample(self._data, clients, self._negatives, self._seed, epoch)
-        users = samples.items.rows
-        number = np.arange(len(users)) - samples.items.offsets[users]
-        return users, samples.items.values, number < samples.positives[users]
+        return samples.items.rows, samples.items.values, samples.are_positive
 
 
 def _tensors(first: np.ndarray, second: np.ndarray, third: np.ndarray) -> Columns:

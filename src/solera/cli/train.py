@@ -103,7 +103,6 @@ def train(
     """
     from solera.baselines import BASELINES
     from solera.core.errors import ConfigError, closest
-    from solera.data.datasets import load
     from solera.methods import names
     from solera.runs.callbacks import Tracking
     from solera.runs.federation import check_workers
@@ -131,15 +130,9 @@ def train(
         return _baseline(method, data, preset, given, settings, unused, data_dir)
     config = run_settings(method, data, preset=preset, plugins=plugin or [], options=given, **settings)
     limit = parse_memory(memory) if memory else None
-    loaded = partial(
-        load,
-        config.dataset,
-        data_dir=data_dir,
-        min_interactions=config.min_interactions,
-        columns=config.columns,
-    )
     if plan:
-        return _planned(plan_run(config, loaded(), threads=threads, device=device, memory=limit))
+        interactions = config.load_data(data_dir)
+        return _planned(plan_run(config, interactions, threads=threads, device=device, memory=limit))
     folder = out_dir or _default_folder(config, resume)
     if not is_rank():  # the first rank checks it itself, and may be started again
         check_folder(folder, config, resume)
@@ -147,7 +140,7 @@ def train(
         check_workers(config, config.built)
         start_workers(workers, folder)
         return None
-    interactions = loaded()
+    interactions = config.load_data(data_dir)
     callbacks: list[Callback] = [Tracking(mlflow, config)] if mlflow else []
     show_plan = partial(_show_plan, limit, threads)
     with training_progress(f"{config.full_method} on {interactions.name}", config.rounds, show_plan) as shown:
@@ -182,7 +175,6 @@ def _baseline(
     data_dir: Path | None,
 ) -> Answer:
     from solera.core.errors import ConfigError
-    from solera.data.datasets import load
     from solera.runs.baseline import run_baseline
     from solera.runs.presets import baseline_settings
 
@@ -193,9 +185,7 @@ def _baseline(
         said = f"--{unused[0].replace('_', '-')} is for federated methods, and {name or preset} is none"
         raise ConfigError(said, "omit it")
     config = baseline_settings(name, data, preset=preset, options=options, **settings)
-    interactions = load(
-        config.dataset, data_dir=data_dir, min_interactions=config.min_interactions, columns=config.columns
-    )
+    interactions = config.load_data(data_dir)
     with epoch_progress(f"{config.baseline} on {interactions.name}") as on_epoch:
         result = run_baseline(
             config.baseline,

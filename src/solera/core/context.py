@@ -112,11 +112,6 @@ class RoundContext:
     hyper: Mapping[str, float]
     seed: int = 0
 
-    @classmethod
-    def of(cls, config: MethodConfig, round_: int, n_items: int, seed: int = 0) -> RoundContext:
-        """Resolve a config for a round."""
-        return cls(round_, n_items, config.resolve(round_), seed)
-
     def generator(self, purpose: Purpose, *more: int) -> np.random.Generator:
         """A random generator for this round. It depends only on the seed, the purpose and `more`."""
         return generator(self.seed, purpose, self.round, *more)

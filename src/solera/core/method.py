@@ -37,6 +37,7 @@ class Method:
     popularity_power: float = 0.0
 
     one_round: ClassVar[Literal[False]] = False  # tells methods apart; see `closed_form.AnyMethod`
+    rounds_needed: ClassVar[None] = None  # the user chooses their number
 
     def __post_init__(self) -> None:
         """Validate that the parts fit together, and report all problems at once."""
@@ -143,11 +144,6 @@ class Method:
         return tells if any(leaf.name == tells for leaf in self.leaves) else ""
 
     @property
-    def rounds_needed(self) -> None:
-        """None: the user chooses the number of rounds."""
-        return None
-
-    @property
     def client_share(self) -> float:
         """Clients per round: a fraction of all clients (up to 1), or a number of clients (above 1)."""
         return self.config.clients_per_round
@@ -190,13 +186,9 @@ class Method:
             {leaf.sent_as: shared[leaf.sent_as] for leaf in self.leaves if leaf.sent_as}
         )
 
-    def derive(self, tables: Params) -> Params:
-        """The leaves that the view computes from whole tables."""
-        return self.view.derive(tables)
-
     def context(self, round_: int, n_items: int, seed: int = 0) -> RoundContext:
         """The context of a round in a run with this seed."""
-        return RoundContext.of(self.config, round_, n_items, seed)
+        return RoundContext(round_, n_items, self.config.resolve(round_), seed)
 
     def score(self, params: Params, view: View | None = None) -> Tensor:
         """Scores [..., n] of the items whose rows are in `params`, as used for serving and evaluation."""

@@ -53,6 +53,7 @@ class Scorer(Part):
     """
 
     learns_from: LearnsFrom = "items"
+    gathers: str = ""  # a personal leaf that `gather` computes at the start of every round
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:
@@ -73,11 +74,6 @@ class Scorer(Part):
     def item_gradient(self, params: Params, slope: Tensor) -> Tensor:
         """Gradient with respect to the item vectors, [..., n, d]."""
         raise NotImplementedError
-
-    @property
-    def gathers(self) -> str:
-        """A personal leaf that `gather` computes at the start of every round; empty if there is none."""
-        return ""
 
     def gather(self, rows: Tensor, counts: Tensor) -> Tensor:
         """The gathered leaf [clients, ...], from the rows of the clients' training items.
@@ -109,7 +105,13 @@ class Scorer(Part):
 
 
 class View(Part):
-    """How a client sees the item table."""
+    """How a client sees the item table.
+
+    A method with a view that `settles` a table trains, stores and sends whole tables.
+    """
+
+    settles: str = ""  # the personal per-item leaf that `settle` computes
+    reports: tuple[str, ...] = ()  # uploaded shared leaves that `report` computes, instead of training
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:
@@ -136,14 +138,6 @@ class View(Part):
         """A penalty added to the loss, one per client, [...]."""
         return 0.0
 
-    @property
-    def settles(self) -> str:
-        """The personal per-item leaf that `settle` computes; empty if there is none.
-
-        A method with such a view trains, stores and sends whole tables.
-        """
-        return ""
-
     def settle(self, params: Params) -> Tensor:
         """The leaf's rows [..., n, d], from the final state of the view, also of items without training."""
         raise NotImplementedError
@@ -166,22 +160,9 @@ class View(Part):
         """
         return {}
 
-    @property
-    def reports(self) -> tuple[str, ...]:
-        """Uploaded shared leaves whose upload is computed by `report` instead of trained."""
-        return ()
-
     def report(self, tables: Params) -> Params:
         """Uploads [clients, n_items, ...] of the leaves in `reports`, from personal tables after training."""
         return {}
-
-    def merged_by(self, before: Params, after: Params) -> Tensor | None:
-        """ρ of a round, [..., n, 1] or fewer, if the view merges the shared table into the client's own.
-
-        1 takes the shared table's row, 0 keeps the client's row. `before` and `after` are the client's leaves
-        before and after the round.
-        """
-        return None
 
 
 class Loss(Part):
@@ -314,7 +295,15 @@ class Aggregate(Part):
 
     Aggregates with a `target` or a `sift` need single clients' uploads, so they cannot work under secure
     aggregation; all others need sums alone.
+
+    An aggregate may mix the clients' versions of the shared leaf `source` into a version of the shared leaf
+    `target` for every client; both may be the same leaf. The server's state then has size clients × items. It
+    may hold a version per client of a shared leaf that is not per item, `held`.
     """
+
+    source: str = ""
+    target: str = ""
+    held: str = ""
 
     @property
     def weighted(self) -> bool:
@@ -351,19 +340,6 @@ class Aggregate(Part):
         raise NotImplementedError
 
     @property
-    def source(self) -> str:
-        """The shared leaf whose client versions are mixed into the target; empty if none is."""
-        return ""
-
-    @property
-    def target(self) -> str:
-        """The shared leaf of which every client receives its own version. May equal the source.
-
-        The server's state then has size clients × items.
-        """
-        return ""
-
-    @property
     def sketchable(self) -> bool:
         """Whether `mixing` only uses inner products of tables, so that sketches of them will do."""
         return False
@@ -388,11 +364,6 @@ class Aggregate(Part):
         """1 for each of the round's clients that has a new table, else 0, [clients]."""
         raise NotImplementedError
 
-    @property
-    def held(self) -> str:
-        """The shared leaf, not per item, of which the server holds a version per client; may be empty."""
-        return ""
-
     def draw(self, users: Tensor, count: int, context: RoundContext) -> Tensor:
         """Indices of the round's clients, ascending, given the held vectors of all users [n, d]."""
         raise NotImplementedError
@@ -402,6 +373,11 @@ class Aggregate(Part):
         raise NotImplementedError
 
     @property
+    def sifts(self) -> bool:
+        """Whether `sift` adds up the uploads."""
+        return self.does("sift")
+
+    @property
     def needs_single_uploads(self) -> bool:
         """Whether the server needs more than sums over clients."""
-        return bool(self.target) or self.does("sift")
+        return bool(self.target) or self.sifts

@@ -20,7 +20,7 @@ from torch import Tensor
 from solera.core.closed_form import Channels, Contribution
 from solera.core.leaf import Leaf, Params
 from solera.core.types import Ints
-from solera.core.upload import Sums, Totals, Upload
+from solera.core.upload import Sums, Totals, Upload, upload_bytes
 
 
 class RoundStep:
@@ -202,7 +202,7 @@ class RoundChain:
     def bytes_per_client(self, sent: Upload, leaves: tuple[Leaf, ...]) -> Ints:
         """Size of each client's upload on the wire."""
         sizes = (step.bytes_per_client(sent) for step in self.steps)
-        return next((size for size in sizes if size is not None), sent.bytes_per_client(leaves))
+        return next((size for size in sizes if size is not None), upload_bytes(sent.row_counts, leaves))
 
 
 @dataclass(frozen=True)

@@ -52,15 +52,11 @@ class Pieces(Protocol):
 Writable = Mapping[str, Tensor | Pieces]
 
 
-def in_file_order(tensors: Writable) -> list[str]:
-    """The names of tensors in the order in which they are written: larger numbers first, to be aligned."""
-    return sorted(tensors, key=lambda name: (-tensors[name].dtype.itemsize, name))
-
-
 def write_tensors(path: Path, tensors: Writable) -> None:
     """Write named tensors atomically, in the format of safetensors. Of pieces, one at a time is in memory."""
     header, end = {}, 0
-    order = in_file_order(tensors)
+    # Larger numbers first, to be aligned.
+    order = sorted(tensors, key=lambda name: (-tensors[name].dtype.itemsize, name))
     for name in order:
         shape, dtype = tuple(tensors[name].shape), tensors[name].dtype
         start, end = end, end + torch.Size(shape).numel() * dtype.itemsize

@@ -98,10 +98,6 @@ class Upload:
             {name: torch.cat([each.changes[name] for each in uploads]) for name in names},
         )
 
-    def bytes_per_client(self, leaves: tuple[Leaf, ...]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        """Size of each client's upload: row numbers and float32 values."""
-        return upload_bytes(self.row_counts, leaves)
-
 
 def upload_bytes(row_counts: Tensor, leaves: tuple[Leaf, ...]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """Size of the uploads of clients that send so many rows each: row numbers and float32 values."""
@@ -195,7 +191,8 @@ class Totals:
             )
             for name, leaf in self._leaves.items()
         }
-        self._row_weight = torch.zeros(n_items, dtype=torch.float64, device=device)
+        # The total weight of the clients behind each row.
+        self.row_weights = torch.zeros(n_items, dtype=torch.float64, device=device)
 
     def add(self, upload: Upload, weights: Tensor | None = None) -> None:
         """Add the uploads of a group of clients, each with its weight (or all with weight 1)."""
@@ -204,7 +201,7 @@ class Totals:
         self.weight += upload.n_clients if weights is None else float(weights.sum())
         if upload.changes:
             each = None if weights is None else weights.repeat_interleave(upload.row_counts)
-            self._row_weight += torch.bincount(upload.rows, each, minlength=len(self._row_weight))
+            self.row_weights += torch.bincount(upload.rows, each, minlength=len(self.row_weights))
         for name, leaf in self._leaves.items():
             change = upload.changes[name]
             if weights is not None:
@@ -221,7 +218,7 @@ class Totals:
     def merge(self, sums: Sums) -> None:
         """Add the sums of several clients."""
         self.weight += sums.weight
-        self._row_weight.index_add_(0, sums.rows, sums.row_weights.to(self._row_weight))
+        self.row_weights.index_add_(0, sums.rows, sums.row_weights.to(self.row_weights))
         for name, leaf in self._leaves.items():
             change = sums.changes[name].to(self._sums[name])
             if leaf.per_item:
@@ -235,18 +232,18 @@ class Totals:
     def reduce(self, add: Callable[[Tensor], None]) -> None:
         """Add the totals of other processes; `add` replaces a tensor by its sum over all of them."""
         weight = torch.tensor([self.weight], dtype=torch.float64)
-        for values in (weight, self._row_weight, *self._sums.values()):
+        for values in (weight, self.row_weights, *self._sums.values()):
             add(values)
         self.weight = float(weight)
 
     def sums(self) -> Sums:
         """The sums without the rows that nobody touched."""
-        rows = self._row_weight.nonzero().squeeze(1)
+        rows = self.row_weights.nonzero().squeeze(1)
         changes = {
             name: self._sums[name].index_select(0, rows) if leaf.per_item else self._sums[name]
             for name, leaf in self._leaves.items()
         }
-        return Sums(rows, self._row_weight.index_select(0, rows), self.weight, changes)
+        return Sums(rows, self.row_weights.index_select(0, rows), self.weight, changes)
 
     def covered(self, cover: Callable[[Tensor], Tensor], clients: float) -> Totals:
         """A copy with every sum transformed by `cover`, as if `clients` clients had all touched every row.
@@ -256,13 +253,8 @@ class Totals:
         made = copy(self)
         made.weight = clients
         made._sums = {name: cover(sums).to(sums) for name, sums in self._sums.items()}
-        made._row_weight = torch.full_like(self._row_weight, clients)
+        made.row_weights = torch.full_like(self.row_weights, clients)
         return made
-
-    @property
-    def row_weights(self) -> Tensor:
-        """The total weight of the clients behind each row."""
-        return self._row_weight
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:
@@ -281,5 +273,5 @@ class Totals:
     def leaf(self, name: str) -> LeafTotal:
         """The totals of one leaf."""
         change = self._sums[name]
-        weight = self._row_weight if self._leaves[name].per_item else change.new_tensor(self.weight)
+        weight = self.row_weights if self._leaves[name].per_item else change.new_tensor(self.weight)
         return LeafTotal(change, weight)

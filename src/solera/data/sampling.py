@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from solera.core.errors import DataError
 from solera.core.randomness import Bits, Purpose, Streams, below, client_keys, draws
@@ -63,13 +64,20 @@ class Samples:
     items: Ragged
     positives: Ints  # number of positives of each client
 
+    @cached_property
+    def places(self) -> Ints:
+        """The place of every sample among those of its client, from 0."""
+        return np.arange(len(self.items.values)) - np.repeat(self.items.offsets[:-1], self.items.lengths)
+
+    @cached_property
+    def are_positive(self) -> NDArray[np.bool_]:
+        """Whether each sample is a positive."""
+        return self.places < np.repeat(self.positives, self.items.lengths)
+
     @property
     def negatives(self) -> Ragged:
         """The drawn negatives, without the positives."""
-        lengths = self.items.lengths
-        place = np.arange(len(self.items.values)) - np.repeat(self.items.offsets[:-1], lengths)
-        drawn = place >= np.repeat(self.positives, lengths)
-        return Ragged.of_lengths(lengths - self.positives, self.items.values[drawn])
+        return Ragged.of_lengths(self.items.lengths - self.positives, self.items.values[~self.are_positive])
 
 
 def sample(data: ClientData, clients: Ints, negatives: int, seed: int, round_: int) -> Samples:

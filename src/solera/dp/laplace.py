@@ -34,7 +34,6 @@ class LaplaceNoise(Step):
     dense: bool = True
 
     def begin(self, round_: int, leaves: tuple[Leaf, ...], memory: Params) -> LaplaceRound:
-        """Start the step for one round."""
         return LaplaceRound(self, round_, leaves)
 
     def upload(self, upload: Upload, leaves: tuple[Leaf, ...], keys: Bits) -> Upload:

@@ -90,13 +90,11 @@ class PrivateRounds(Step):
         return able[self.randomness.coins(len(able), round_) < self.rate]
 
     def memory(self) -> Params:
-        """Initial state that the server keeps."""
         if self.dp.adaptive is None:
             return {}
         return {CLIP: torch.tensor(self.dp.clip, dtype=torch.float64)}
 
     def begin(self, round_: int, leaves: tuple[Leaf, ...], memory: Params) -> PrivateRound:
-        """Start one round."""
         clip = Clip(float(memory[CLIP])) if self.dp.adaptive is not None else Clip(self.dp.clip)
         gaussian = Gaussian(clip, self.multiplier)
         return PrivateRound(self, leaves, gaussian, self.randomness.noise(round_))

@@ -40,6 +40,9 @@ def sum_for(method: ClosedForm, n_items: int) -> Sum:
 class Sum:
     """The total of the clients' sums."""
 
+    def __init__(self, method: ClosedForm, n_items: int) -> None:
+        self._method, self._n_items = method, n_items
+
     def add(self, part: Contribution) -> None:
         """Add the contribution of one client, or of several together."""
         raise NotImplementedError
@@ -58,7 +61,9 @@ class Sum:
 
     def grown(self, n_items: int) -> Sum:
         """A copy for so many items; the new ones come last."""
-        raise NotImplementedError
+        larger = type(self)(self._method, n_items)
+        larger.restore(self.tensors())
+        return larger
 
     def tensors(self) -> Params:
         """The totals as named tensors, ready to be saved."""
@@ -73,11 +78,10 @@ class DenseSum(Sum):
     """The total in matrices of items × items. A symmetric sum only fills the upper channels."""
 
     def __init__(self, method: ClosedForm, n_items: int) -> None:
-        self._method, self._n_items = method, n_items
+        super().__init__(method, n_items)
         self._totals = {name: np.zeros(c.shape(n_items)) for name, c in method.update.sums.items()}
 
     def add(self, part: Contribution) -> None:
-        """Add the contribution of one client, or of several together."""
         for name, block in part.blocks.items():
             channels, total = self._method.update.sums[name], self._totals[name]
             if channels.width:
@@ -86,7 +90,6 @@ class DenseSum(Sum):
                 _add_pairs(total, channels, part.items, block)
 
     def of(self, items: Ints) -> Contribution:
-        """The total as a contribution."""
         sums = self._method.update.sums
         rows = {name: total[:, items] for name, total in self._totals.items()}
         return Contribution(
@@ -94,7 +97,6 @@ class DenseSum(Sum):
         )
 
     def solve(self, device: torch.device, dtype: torch.dtype, cover: Cover | None = None) -> Params:
-        """Solve for the model."""
         for name, total in self._totals.items():
             _mirror(total, self._method.update.sums[name])
         matrices = {
@@ -108,22 +110,13 @@ class DenseSum(Sum):
         return {WEIGHTS: weights.contiguous()}  # scoring reads rows, and would copy all of them every time
 
     def add_on_first(self, ranks: Ranks) -> None:
-        """Add the totals of all ranks on the first one."""
         for total in self._totals.values():
             ranks.add_on_first(torch.from_numpy(total))
 
-    def grown(self, n_items: int) -> DenseSum:
-        """A copy for so many items; the new ones come last."""
-        larger = DenseSum(self._method, n_items)
-        larger.restore(self.tensors())
-        return larger
-
     def tensors(self) -> Params:
-        """The totals as named tensors."""
         return {name: torch.from_numpy(total) for name, total in self._totals.items()}
 
     def restore(self, tensors: Params) -> None:
-        """Add the output of `tensors`."""
         for name, total in self._totals.items():
             found = tensors[name].numpy()
             total[tuple(slice(size) for size in found.shape)] += found
@@ -136,11 +129,10 @@ class SparseSum(Sum):
     """
 
     def __init__(self, method: ClosedForm, n_items: int) -> None:
-        self._method, self._n_items = method, n_items
+        super().__init__(method, n_items)
         self.totals = {name: _empty(each, n_items) for name, each in method.update.sums.items()}
 
     def add(self, part: Contribution) -> None:
-        """Add the contribution of one client, or of several together."""
         for name, block in part.blocks.items():
             channels = self._method.update.sums[name]
             sources, targets = (_numbers(part.items, each) for each in channels[:2])
@@ -153,7 +145,6 @@ class SparseSum(Sum):
             self.totals[name].add(*(places if channels.symmetric else places[::-1]), square[row, column])
 
     def of(self, items: Ints) -> Contribution:
-        """The total as a contribution."""
         sums, blocks, ordered = self._method.update.sums, dict[str, Floats](), np.sort(items)
         for name, total in self.totals.items():
             channels, entries = sums[name], total.take()
@@ -170,7 +161,6 @@ class SparseSum(Sum):
         return Contribution(ordered, blocks)
 
     def solve(self, device: torch.device, dtype: torch.dtype, cover: Cover | None = None) -> Params:
-        """Solve for the model."""
         assert cover is None  # noise would fill the matrices; refused beforehand
         aggregate = self._method.aggregate
         totals: dict[str, Rows] = {name: total.take() for name, total in self.totals.items()}
@@ -178,18 +168,11 @@ class SparseSum(Sum):
         return {NEIGHBOURS: ids.to(device), WEIGHTS: values.to(device, dtype)}
 
     def add_on_first(self, ranks: Ranks) -> None:
-        """Add the totals of all ranks on the first one."""
         for total in self.totals.values():
             own = total.whole()
             sent = {"keys": torch.from_numpy(own.keys), "values": torch.from_numpy(own.values)}
             for found in ranks.sent_to_first(sent):
                 total.add_run(Run(found["keys"].numpy(), found["values"].numpy()))
-
-    def grown(self, n_items: int) -> SparseSum:
-        """A copy for so many items; the new ones come last."""
-        larger = SparseSum(self._method, n_items)
-        larger.restore(self.tensors())
-        return larger
 
     def tensors(self) -> Params:
         """The totals as named tensors, without entries that have become zero."""
@@ -203,7 +186,6 @@ class SparseSum(Sum):
         return found
 
     def restore(self, tensors: Params) -> None:
-        """Add the output of `tensors`."""
         for name, total in self.totals.items():
             total.add(*(tensors[f"{name}/{part}"].numpy() for part in ("rows", "columns", "values")))
 

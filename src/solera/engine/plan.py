@@ -19,7 +19,7 @@ from solera.core.leaf import INPUTS, Params
 from solera.core.method import Method
 from solera.core.parts import View
 from solera.core.types import Ints
-from solera.data.sampling import sample, shuffles
+from solera.data.sampling import Samples, sample, shuffles
 from solera.engine.local_training import Task
 from solera.engine.row_store import Padding
 
@@ -47,46 +47,68 @@ class StepPlan:
         return task.method.loss.value(scores, self.batch)
 
 
-class BlockPlan:
-    """The rows that a block of clients touches, as one table, and the steps it will take.
+class _Table:
+    """The rows that a block of clients touches, as one table.
 
     `rows` are item numbers, client after client, ascending within a client; `row_counts` are each client's.
+    A `whole` table is padded to [clients, width], and `real` are the positions of the rows that are not
+    padding.
+    """
+
+    def __init__(self, task: Task, samples: Samples, *, whole: bool) -> None:
+        owner, n_items, device = samples.items.rows, task.data.n_items, task.state.device
+        clients = len(samples.items)
+        keys, row = np.unique(owner * n_items + samples.items.values, return_inverse=True)
+        counts = np.bincount(keys // n_items, minlength=clients)
+        width = int(counts.max())
+        first = np.cumsum(counts) - counts
+        self._begin = np.arange(clients) * width if whole else first  # of every client
+        self._places = row + np.repeat(self._begin - first, samples.items.lengths)  # of every sample
+        self.whole, self.table_rows = whole, clients * width if whole else len(keys)
+        self.rows = torch.from_numpy(keys % n_items).to(device)
+        self.row_counts = torch.from_numpy(counts)
+        self.real = torch.from_numpy(np.arange(len(keys)) + np.repeat(self._begin - first, counts)).to(device)
+
+    @cached_property
+    def padding(self) -> Padding:
+        """Conversion between rows without padding and a padded table."""
+        return Padding(self.row_counts, self.rows.device)
+
+    @cached_property
+    def owner(self) -> Tensor:
+        """The client (its index in the block) of every row of the table."""
+        if self.whole:
+            width = self.table_rows // len(self.row_counts)
+            return torch.arange(self.table_rows, device=self.rows.device) // width
+        clients = torch.arange(len(self.row_counts))
+        return clients.repeat_interleave(self.row_counts).to(self.rows.device)
+
+
+class BlockPlan(_Table):
+    """The table of a block that learns from items, and the steps it will take.
+
     Clients are ordered largest first, so that those that still have a batch always come first. Clients with
     the same number of steps form a group: `client_bounds` and `row_bounds` are the limits of the groups.
 
-    Clients with at most `whole_up_to` steps are padded to a table [clients, width]. Their batches are not
-    much smaller than the table, so a step uses all of it: samples of the same row are merged into one weight,
-    rows outside the batch have weight 0, and no gathering or scattering is needed. `real` are the positions
-    of the rows that are not padding. Tables of larger clients have no padding; a step gathers its samples.
+    The table of clients with at most `whole_up_to` steps is whole. Their batches are not much smaller than
+    the table, so a step uses all of it: samples of the same row are merged into one weight, rows outside the
+    batch have weight 0, and no gathering or scattering is needed. Tables of larger clients have no padding; a
+    step gathers its samples.
     """
 
     def __init__(self, task: Task, clients: Ints, epochs: int, whole_up_to: int) -> None:
         data, context, device = task.data, task.context, task.state.device
         samples = sample(data, clients, context.negatives, task.seed, context.round)
-        owner, lengths = samples.items.rows, samples.items.lengths
-        keys, row = np.unique(owner * data.n_items + samples.items.values, return_inverse=True)
-        counts = np.bincount(keys // data.n_items, minlength=len(clients))
-        rank = np.arange(len(owner)) - np.repeat(samples.items.offsets[:-1], lengths)
-
+        owner, lengths, rank = samples.items.rows, samples.items.lengths, samples.places
         steps = steps_of(lengths, context.batch_size)
-        self.whole = int(steps[0]) <= whole_up_to
-        first = np.cumsum(counts) - counts
-        begin = np.arange(len(clients)) * counts.max() if self.whole else first
-        self.table_rows = len(clients) * int(counts.max()) if self.whole else len(keys)
+        super().__init__(task, samples, whole=int(steps[0]) <= whole_up_to)
         groups = [0, *(np.flatnonzero(np.diff(steps)) + 1).tolist(), len(clients)]
         self.client_bounds = groups
-        self.row_bounds = [*begin[groups[:-1]].tolist(), self.table_rows]
+        self.row_bounds = [*self._begin[groups[:-1]].tolist(), self.table_rows]
         self._group_steps = steps[groups[:-1]]
-
-        self.rows = torch.from_numpy(keys % data.n_items).to(device)
-        self.row_counts = torch.from_numpy(counts)
-        self.real = torch.from_numpy(np.arange(len(keys)) + np.repeat(begin - first, counts)).to(device)
         self.lengths = torch.from_numpy(lengths).to(device)
-
-        self._place = torch.from_numpy(row + np.repeat(begin - first, lengths)).to(device)
-        self._positive = torch.from_numpy(rank < np.repeat(samples.positives, lengths)).to(
-            device, task.state.dtype
-        )
+        self._place = torch.from_numpy(self._places).to(device)
+        self._positive = torch.from_numpy(samples.are_positive).to(device, task.state.dtype)
         self._sizes = [
             np.minimum(lengths[lengths > start] - start, context.batch_size)
             for start in range(0, int(lengths[0]), context.batch_size)
@@ -104,20 +126,6 @@ class BlockPlan:
             return
         orders = shuffles(lengths, data.drawn_by(clients), epochs, task.seed, context.round)
         self._orders = torch.from_numpy(orders if self.whole else orders[:, layout]).to(device)
-
-    @cached_property
-    def padding(self) -> Padding:
-        """Conversion between rows without padding and a padded table."""
-        return Padding(self.row_counts, self.rows.device)
-
-    @cached_property
-    def owner(self) -> Tensor:
-        """The client (its index in the block) of every row of the table."""
-        if self.whole:
-            width = self.table_rows // len(self.row_counts)
-            return torch.arange(self.table_rows, device=self.rows.device) // width
-        clients = torch.arange(len(self.row_counts))
-        return clients.repeat_interleave(self.row_counts).to(self.rows.device)
 
     def steps(self, epoch: int) -> Iterator[StepPlan]:
         """The steps of an epoch."""
@@ -278,48 +286,31 @@ class SequenceStep(StepPlan):
         return (scores * self.targets.weights).sum(-1) / self.sizes.to(scores).sqrt()
 
 
-class SequencePlan:
-    """The rows that a block of clients touches, as a table [clients, width], and the steps it will take.
+class SequencePlan(_Table):
+    """The table of a block that learns from the order of items, and the steps it will take.
 
-    Like a `BlockPlan` with whole tables. All clients take equally many steps: some positions at a time,
-    oldest first.
+    All clients take equally many steps: some positions at a time, oldest first.
     """
-
-    whole = True
 
     def __init__(self, task: Task, clients: Ints) -> None:
         data, context, device, dtype = task.data, task.context, task.state.device, task.state.dtype
         samples = sample(data, clients, context.negatives, task.seed, context.round)
-        owner, lengths = samples.items.rows, samples.positives
-        keys, row = np.unique(owner * data.n_items + samples.items.values, return_inverse=True)
-        counts = np.bincount(keys // data.n_items, minlength=len(clients))
-        width = int(counts.max())
-        begin = np.arange(len(clients)) * width
-        first = np.cumsum(counts) - counts
-        rank = np.arange(len(owner)) - np.repeat(samples.items.offsets[:-1], samples.items.lengths)
-        own = rank < lengths[owner]
-
-        self.table_rows = len(clients) * width
+        super().__init__(task, samples, whole=True)
+        owner, own, lengths = samples.items.rows, samples.are_positive, samples.positives
         self.client_bounds, self.row_bounds = [0, len(clients)], [0, self.table_rows]
-        self.rows = torch.from_numpy(keys % data.n_items).to(device)
-        self.row_counts = torch.from_numpy(counts)
-        self.real = torch.from_numpy(np.arange(len(keys)) + np.repeat(begin - first, counts)).to(device)
         self.lengths = torch.from_numpy(lengths).to(device)
-
-        place = row - first[owner]  # position in the client's own table
         history = np.zeros((len(clients), int(lengths.max())), dtype=np.int64)
-        history[owner[own], rank[own]] = place[own]
-        shape = len(clients), width
+        history[owner[own], samples.places[own]] = (self._places - self._begin[owner])[own]
         drawn, known = (
-            np.bincount((begin[owner] + place)[which], minlength=self.table_rows).reshape(shape)
+            np.bincount(self._places[which], minlength=self.table_rows).reshape(len(clients), -1)
             for which in (~own, own)
         )
         share = 1 / samples.items.lengths[:, None]
         batch = Batch(*(torch.from_numpy(n * share).to(device, dtype) for n in (drawn + known, known)))
-        often = torch.from_numpy(drawn).to(device, dtype)
+        often, size = torch.from_numpy(drawn).to(device, dtype), context.batch_size
         self._steps = [
-            self._step(torch.from_numpy(history[:, :end]).to(device), begin, lengths, batch, often)
-            for begin, end in _chunks(history.shape[1], context.batch_size)
+            self._step(torch.from_numpy(history[:, : begin + size]).to(device), begin, lengths, batch, often)
+            for begin in range(0, history.shape[1], size)
         ]
 
     def _step(self, history: Tensor, begin: int, lengths: Ints, batch: Batch, drawn: Tensor) -> SequenceStep:
@@ -330,22 +321,6 @@ class SequencePlan:
         targets = Targets(places, history, drawn, weights)
         return SequenceStep(None, batch, torch.from_numpy(sizes).to(drawn.device), 1, targets)
 
-    @cached_property
-    def padding(self) -> Padding:
-        """Conversion between rows without padding and a padded table."""
-        return Padding(self.row_counts, self.rows.device)
-
-    @cached_property
-    def owner(self) -> Tensor:
-        """The client (its index in the block) of every row of the table."""
-        return torch.arange(self.table_rows, device=self.rows.device) // (
-            self.table_rows // len(self.row_counts)
-        )
-
     def steps(self, epoch: int) -> Iterator[SequenceStep]:
         """The steps of an epoch, which are the same in every epoch."""
         return iter(self._steps)
-
-
-def _chunks(length: int, size: int) -> list[tuple[int, int]]:
-    return [(begin, min(begin + size, length)) for begin in range(0, length, size)]

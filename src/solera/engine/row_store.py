@@ -170,6 +170,13 @@ class RowStore:
         found = {"clients": clients, "counts": held.counts}
         return found | {"items": held.items, "values": held.values} if len(clients) else found
 
+    def restore(self, name: str, tensors: Params) -> None:
+        """Put back what was saved as `tensors`, under names that begin with `name`/."""
+        clients, counts = (tensors[f"{name}/{part}"].cpu() for part in ("clients", "counts"))
+        if len(clients):
+            items, values = (tensors[f"{name}/{part}"].to(self.device) for part in ("items", "values"))
+            self.put(clients, items, counts, values)
+
     def pieces(self) -> Iterator[HeldRows]:
         """The rows of all clients that hold any, some clients at a time."""
         clients = self.clients
@@ -223,7 +230,7 @@ class RowStore:
     def merge(self, clients: Tensor, items: Tensor, counts: Tensor, values: Tensor, n_items: int) -> None:
         """Add rows of these clients to those they hold. A new row replaces one with the same item."""
         held = self.take(clients)
-        old, new = _keys(held.items, held.counts, n_items), _keys(items, counts, n_items)
+        old, new = row_keys(held.items, held.counts, n_items), row_keys(items, counts, n_items)
         union = torch.unique(torch.cat([old, new]))
         merged = values.new_empty((len(union), *values.shape[1:]))
         if len(old):
@@ -237,8 +244,8 @@ class RowStore:
         held = self.take(clients)
         if not len(held.items):
             return values
-        keys = _keys(held.items, held.counts, n_items)
-        wanted = _keys(items, counts, n_items)
+        keys = row_keys(held.items, held.counts, n_items)
+        wanted = row_keys(items, counts, n_items)
         position = torch.searchsorted(keys, wanted).clamp_(max=len(keys) - 1)
         known = keys[position] == wanted
         values[known] = held.values[position[known]]
@@ -284,12 +291,8 @@ def _spans(starts: Tensor, counts: Tensor) -> Tensor:
     return torch.arange(int(counts.sum())) + (starts - before).repeat_interleave(counts)
 
 
-def row_keys(held: HeldRows, n_items: int) -> Tensor:
+def row_keys(items: Tensor, counts: Tensor, n_items: int) -> Tensor:
     """One ascending number for each row: the client's place times `n_items`, plus the item."""
-    return _keys(held.items, held.counts, n_items)
-
-
-def _keys(items: Tensor, counts: Tensor, n_items: int) -> Tensor:
     owners = torch.arange(len(counts), device=items.device).repeat_interleave(counts.to(items.device))
     return owners * n_items + items
 

@@ -48,7 +48,7 @@ def _correct(
     """Compute the scores of rows that clients hold from these rows."""
     n_items = scores.shape[1]
     held = {name: rows.take(clients.cpu()) for name, rows in personal.rows.items()}
-    keys = {name: row_keys(rows, n_items) for name, rows in held.items()}
+    keys = {name: row_keys(rows.items, rows.counts, n_items) for name, rows in held.items()}
     one, *others = keys.values()
     own = torch.unique(torch.cat([one, *others])) if others else one
     if not len(own):

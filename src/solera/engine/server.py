@@ -72,7 +72,7 @@ class Server:
         sizes = np.minimum(sizes, self._heaviest).astype(np.int64)
         self._clients.append(clients)
         self._sizes.append(sizes)
-        if self._method.aggregate.does("sift"):
+        if self._method.aggregate.sifts:
             self._single.append((clients, upload))
             return
         alike = self._protection.counts_alike
@@ -107,7 +107,7 @@ class Server:
                 self._on_mixing(clients, mixing)
             if self._method.told:
                 self._share.tell(aggregate, clients, self._shared[self._method.told], context)
-        if aggregate.does("sift"):
+        if aggregate.sifts:
             self._sift(aggregate)
         if self._protection.given_up:
             return self._shared
@@ -171,5 +171,5 @@ def fed_by(method: Method) -> str:
 def derived(method: Method, shared: Params) -> Params:
     """The shared leaves that are computed from other shared ones."""
     derived = {leaf.derived_from: leaf.name for leaf in method.select(home=Home.SHARED) if leaf.derived_from}
-    found = method.derive({name: shared[name] for name in derived})
+    found = method.view.derive({name: shared[name] for name in derived})
     return {name: found[name] for name in derived.values()}

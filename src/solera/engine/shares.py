@@ -163,6 +163,10 @@ class Everybody:
         """What rounds contributions to a one-round method, given the largest of the own clients' numbers."""
         return None
 
+    def any(self, said: bool) -> bool:
+        """Whether any rank says so."""
+        return said
+
     def counted(self, number: int) -> int:
         """The sum over all ranks."""
         return number
@@ -207,20 +211,16 @@ class Share(Everybody):
         self._able = np.flatnonzero(sizes)
 
     def data(self, whole: ClientData) -> ClientData:
-        """The data of the own clients."""
         own = whole.train.take(self.clients), whole.excluded.take(self.clients)
         return ClientData(*own, whole.n_items, whole.mass, self.clients)
 
     def able(self, own: Ints) -> Ints:
-        """All clients of the federation with training items."""
         return self._able
 
     def places(self, clients: Ints) -> Ints:
-        """The places of own clients among all own ones."""
         return np.searchsorted(self.clients, clients)
 
     def histories(self, known: Ragged) -> Ragged:
-        """The histories of the own clients."""
         return known.take(self.clients)
 
     def totals(
@@ -241,12 +241,10 @@ class Share(Everybody):
         return float(told[0].sum()), int(told[1].sum())
 
     def restored(self, tensors: Params, shared: Params, tailored: frozenset[str]) -> tuple[Params, Params]:
-        """The own part of a federation's saved state."""
         own = torch.from_numpy(self.clients)
         return shared | {name: shared[name][own] for name in tailored}, _of_own(tensors, self.clients)
 
     def gathered(self, shared: Params, personal: Params, tailored: frozenset[str]) -> tuple[Writable, Params]:
-        """The tensors of the whole federation on the first rank, and nothing on the others."""
         of_clients = {name: shared[name] for name in tailored}
         own = {_CLIENTS: torch.from_numpy(self.clients)}
         parts = self.ranks.gathered_by_first(own | personal | of_clients)
@@ -272,8 +270,10 @@ class Share(Everybody):
 
         return change
 
+    def any(self, said: bool) -> bool:
+        return self.ranks.any(said)
+
     def counted(self, number: int) -> int:
-        """The sum over all ranks."""
         total = torch.tensor([number])
         self.ranks.add(total)
         return int(total)
@@ -320,7 +320,6 @@ class Share(Everybody):
         return mixing
 
     def tell(self, aggregate: Aggregate, clients: Ints, into: Tensor, context: RoundContext) -> None:
-        """As in one process, for the own clients."""
         mine = self.clients[clients]
         everybody = np.sort(self._of_all(torch.from_numpy(mine)).numpy())
         told = aggregate.renewed(len(everybody), context)[torch.from_numpy(np.searchsorted(everybody, mine))]

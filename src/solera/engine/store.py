@@ -21,7 +21,7 @@ from solera.core.method import Method
 from solera.core.tensor_files import Writable
 from solera.core.types import Ints
 from solera.core.upload import Upload
-from solera.engine.row_store import IN_MEMORY, ClientRows, RowStore
+from solera.engine.row_store import IN_MEMORY, ClientRows, RowStore, row_keys
 
 T = TypeVar("T")
 _RESIDUAL = "residual/"
@@ -170,15 +170,11 @@ class PersonalStore:
         """Restore the output of `tensors`."""
         if self.residuals:
             self.residuals.restore(tensors)
-        moved = {name: value.to(self.device) for name, value in tensors.items()}
-        self.whole = {name: moved[name].clone() for name in self.whole}
-        self.tables = {name: moved[name].clone() for name in self.tables}
+        self.whole = {name: tensors[name].to(self.device).clone() for name in self.whole}
+        self.tables = {name: tensors[name].to(self.device).clone() for name in self.tables}
         for name in self.rows:
-            clients = tensors[f"{name}/clients"].cpu()
             self.rows[name] = self._empty()
-            if len(clients):
-                items, values = moved[f"{name}/items"], moved[f"{name}/values"]
-                self.rows[name].put(clients, items, tensors[f"{name}/counts"].cpu(), values)
+            self.rows[name].restore(name, tensors)
 
 
 class StoredResiduals:
@@ -207,7 +203,9 @@ class StoredResiduals:
     def keep(self, clients: Ints, whole: Upload, sent: Upload) -> None:
         """Keep the difference between the uploads and what the server decodes."""
         who = torch.from_numpy(clients).long()
-        places = torch.searchsorted(_keys(whole.rows, whole.row_counts), _keys(sent.rows, sent.row_counts))
+        places = torch.searchsorted(
+            row_keys(whole.rows, whole.row_counts, _ROWS), row_keys(sent.rows, sent.row_counts, _ROWS)
+        )
         for name, store in self._stores.items():
             left = whole.changes[name].clone()
             left[places] -= sent.changes[name]
@@ -230,13 +228,8 @@ class StoredResiduals:
     def restore(self, tensors: Params) -> None:
         """Restore the output of `tensors`."""
         for name in self._stores:
-            clients, counts = (tensors[f"{_RESIDUAL}{name}/{part}"].cpu() for part in ("clients", "counts"))
             self._stores[name] = RowStore(self._n_clients, self._device)
-            if len(clients):
-                items, values = (
-                    tensors[f"{_RESIDUAL}{name}/{part}"].to(self._device) for part in ("items", "values")
-                )
-                self._stores[name].put(clients, items, counts, values)
+            self._stores[name].restore(f"{_RESIDUAL}{name}", tensors)
 
 
 def stored_by_rows(method: Method, n_clients: int, n_items: int, dtype: torch.dtype) -> list[str]:
@@ -261,10 +254,6 @@ def _flat(tables: Tensor) -> Tensor:
 
 def _tensor(clients: Ints) -> Tensor:
     return torch.from_numpy(clients.astype("int64", copy=False))
-
-
-def _keys(rows: Tensor, counts: Tensor) -> Tensor:
-    return torch.arange(len(counts)).repeat_interleave(counts).to(rows.device) * _ROWS + rows
 
 
 @dataclass(frozen=True)
@@ -297,7 +286,7 @@ class State:
         """
         by_rows = stored_by_rows(method, federation or n_clients, n_items, dtype)
         start = {leaf.name: leaf.initial(n_items, seed).to(device, dtype) for leaf in method.leaves}
-        start |= method.derive({leaf.name: start[leaf.name] for leaf in method.select(per_item=True)})
+        start |= method.view.derive({leaf.name: start[leaf.name] for leaf in method.select(per_item=True)})
         shared = {leaf.name: start[leaf.name] for leaf in method.select(home=Home.SHARED)}
         for name in method.tailored:
             shared[name] = shared[name].expand(n_clients, *shared[name].shape).clone()

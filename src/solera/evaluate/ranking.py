@@ -146,30 +146,17 @@ class PreparedPart:
         return self._kept[key]
 
     def _made(self, users: Ints, size: int) -> Iterator[UserChunk]:
-        whole = self._chunk(users)
-        for begin in range(0, len(users), size):
-            rows = np.arange(begin, min(begin + size, len(users)))
-            yield UserChunk(
-                users[rows],
-                whole.targets.take(rows),
-                whole.known.take(rows),
-                whole.hidden.take(rows),
-                whole.negatives[rows],
-            )
-
-    def _chunk(self, users: Ints) -> UserChunk:
         split = self._split
         met = split.data.by_user.take(users).sorted_unique()
         keys = client_keys(self._seed, Purpose.EVALUATION, PARTS.index(self._part), users)
-        held_out = self._held_out.take(users)
-        known = history(split, self._part, users)
-        return UserChunk(
-            users,
-            held_out,
-            known,
-            known.concat(held_out).sorted_unique(),
-            sample_unmet(met, split.data.n_items, N_NEGATIVES, keys),
-        )
+        targets, known = self._held_out.take(users), history(split, self._part, users)
+        hidden = known.concat(targets).sorted_unique()
+        negatives = sample_unmet(met, split.data.n_items, N_NEGATIVES, keys)
+        for begin in range(0, len(users), size):
+            rows = np.arange(begin, min(begin + size, len(users)))
+            yield UserChunk(
+                users[rows], targets.take(rows), known.take(rows), hidden.take(rows), negatives[rows]
+            )
 
     def ranking(self, ranks: Floats, cutoffs: tuple[int, ...]) -> Ranking:
         """The ranking with the given ranks of all targets, user after user."""

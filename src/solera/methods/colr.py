@@ -35,10 +35,10 @@ from solera.core.context import Batch, RoundContext, Schedule, Scheduled
 from solera.core.errors import ConfigError
 from solera.core.leaf import Home, Init, Leaf, Params
 from solera.core.method import Method
-from solera.core.parts import Adam, Aggregate, Move, Stage, Update, View
+from solera.core.parts import Adam, Move, Stage, Update, View
 from solera.core.randomness import Purpose
 from solera.core.upload import Totals
-from solera.methods.parts import BinaryCrossEntropy, Dot, FactorizationConfig, Mean
+from solera.methods.parts import BinaryCrossEntropy, Dot, FactorizationConfig, Mean, OfMean
 
 
 class CoLRConfig(FactorizationConfig):
@@ -102,18 +102,12 @@ class UserAndFactor(Update):
 
 
 @dataclass(frozen=True)
-class MeanOfFactors(Aggregate):
+class MeanOfFactors(OfMean):
     """Add the mean A times B to the table, and reset A to zero."""
-
-    mean: Mean
 
     @property
     def label(self) -> str:
         return f"{self.mean.label}, low rank"
-
-    @property
-    def from_sums(self) -> bool:
-        return self.mean.from_sums
 
     def combine(self, shared: Params, totals: Totals, context: RoundContext) -> Params:
         items, factor = shared["items"], shared["factor"]

@@ -43,10 +43,11 @@ from solera.core.closed_form import Channels, ClosedForm, ClosedFormConfig, Cont
 from solera.core.content import NO_PRIOR, AttributePrior
 from solera.core.sparse import Rows, at_least
 from solera.core.types import Floats, Ints
-from solera.math.fading import Timing, fading
+from solera.math.fading import Timing
 from solera.math.linear import without_diagonal
 from solera.math.sketch import of_items, symmetric_from
 from solera.math.sparse_ridge import of_upper, solved
+from solera.methods.parts import OwnHistory
 
 
 class FedEASEConfig(ClosedFormConfig):
@@ -80,24 +81,6 @@ class FedEASEConfig(ClosedFormConfig):
         if self.sketch and self.neighbours:
             raise ValueError("a sketch has no sparse form: omit sketch or neighbours")
         return self
-
-
-@dataclass(frozen=True)
-class Recency:
-    """The client's own items, weighted by recency."""
-
-    decay: float
-    timing: Timing | None = None
-    channels: int = 1
-
-    @property
-    def label(self) -> str:
-        """The own history, with or without recency."""
-        return "own history" if self.decay == 1 else "own history, by recency"
-
-    def weights(self, ages: Ints, gaps: Floats | None = None) -> Floats:
-        """Weights decay^age, or by days."""
-        return fading((self.decay,), ages, gaps, self.timing)
 
 
 @dataclass(frozen=True)
@@ -186,11 +169,12 @@ def fedease(config: FedEASEConfig) -> ClosedForm:
     elif config.neighbours:
         aggregate = OnNeighbours(config.reg, config.neighbours, config.least_clients)
     timing = Timing(config.decay_days) if config.decay_days else None
+    label = "own history" if config.recency == 1 else "own history, by recency"
     return ClosedForm(
         name="fedease",
         paper="after Steck 2019",
         config=config,
-        scorer=Recency(config.recency, timing),
+        scorer=OwnHistory((config.recency,), timing, label),
         update=Sketch(config.sketch, config.newest) if config.sketch else Pairs(config.newest),
         aggregate=aggregate,
         timing=timing,

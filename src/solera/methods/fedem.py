@@ -272,9 +272,6 @@ class Merged(OnLocal):
     def _offset(self) -> float:
         return log(self.start / (1 - self.start)) if self.start else 0.0
 
-    def merged_by(self, before: Params, after: Params) -> Tensor:
-        return torch.as_tensor(self.weight(after))
-
     def settle(self, params: Params) -> Tensor:
         """Q + ρ (G − Q). Of many clients, only those with a new table are computed; the others have Q."""
         if not self.told or params[self.told].dim() == 1:
@@ -294,11 +291,6 @@ class Merged(OnLocal):
 @dataclass(frozen=True)
 class MergedBefore(Merged):
     """`Merged` where the merge is already done: the client's own table is trained and served."""
-
-    def merged_by(self, before: Params, after: Params) -> Tensor:
-        """The weights of the merge, from the tables before the round and the adapter learned before it."""
-        learned = {leaf.name: after[leaf.name] for leaf in self.adapter_leaves}
-        return torch.as_tensor(self.weight(before | learned))
 
     def table(self, params: Params) -> Tensor:
         return params[LOCAL]

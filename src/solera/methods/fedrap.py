@@ -58,9 +58,9 @@ from torch import Tensor
 from solera.core.context import Batch, MethodConfig, RoundContext, Schedule, Scheduled
 from solera.core.leaf import Home, Init, Leaf, Params
 from solera.core.method import Method
-from solera.core.parts import Aggregate, Move, Sgd, Stage, Update, View
+from solera.core.parts import Move, Sgd, Stage, Update, View
 from solera.core.upload import Totals
-from solera.methods.parts import Around, BinaryCrossEntropy, ItemTable, Mean, Nothing, PersonalLinear
+from solera.methods.parts import Around, BinaryCrossEntropy, ItemTable, Mean, Nothing, OfMean, PersonalLinear
 
 KEPT = "items.kept"
 Norm = Literal["l1", "l2", "none", "soft"]
@@ -216,23 +216,10 @@ class Fading(Around):
 
 
 @dataclass(frozen=True)
-class FadingMean(Aggregate):
+class FadingMean(OfMean):
     """The mean of the clients' tables, of which all rows fade."""
 
-    mean: Mean
     tables: tuple[str, ...] = ("items",)
-
-    @property
-    def label(self) -> str:
-        return self.mean.label
-
-    @property
-    def weighted(self) -> bool:
-        return self.mean.weighted
-
-    @property
-    def from_sums(self) -> bool:
-        return self.mean.from_sums
 
     def combine(self, shared: Params, totals: Totals, context: RoundContext) -> Params:
         """The mean of all leaves. Tables fade, and the factor is 1 again."""

@@ -75,9 +75,9 @@ from solera.core.closed_form import (
 from solera.core.content import NO_PRIOR, AttributePrior
 from solera.core.sparse import Rows, SparseTotal, at_least
 from solera.core.types import Floats, Ints
-from solera.math.fading import Timing, fading
 from solera.math.next_items import NextItemOptions, next_item_weights, next_products
 from solera.math.sparse_ridge import diagonal, of_rows, solved
+from solera.methods.parts import OwnHistory
 
 
 class FedSLISTConfig(NextItemOptions, ClosedFormConfig):
@@ -118,23 +118,6 @@ class FedSLISTConfig(NextItemOptions, ClosedFormConfig):
         if self.decay_days or self.reads_attributes:
             raise ValueError("compact takes no decay_days and no options of attributes")
         return self
-
-
-@dataclass(frozen=True)
-class Memories:
-    """The own history, with several decays."""
-
-    decays: tuple[float, ...]
-    timing: Timing | None = None
-    label: str = "own history, fading"
-
-    @property
-    def channels(self) -> int:
-        """One memory channel per decay."""
-        return len(self.decays)
-
-    def weights(self, ages: Ints, gaps: Floats | None = None) -> Floats:
-        return fading(self.decays, ages, gaps, self.timing)
 
 
 @dataclass(frozen=True)
@@ -326,7 +309,7 @@ def fedslist(config: FedSLISTConfig) -> ClosedForm:
         name="fedslist",
         paper="after Choi et al. 2021",
         config=config,
-        scorer=Memories(config.decays, config.timing),
+        scorer=OwnHistory(config.decays, config.timing),
         update=update,
         aggregate=aggregate,
         timing=config.timing,

@@ -21,7 +21,9 @@ from solera.core.errors import ConfigError
 from solera.core.leaf import ITEMS, Home, Init, Leaf, Params
 from solera.core.method import Method
 from solera.core.parts import Adam, Aggregate, Loss, Move, Scorer, Sgd, Stage, Update, View
+from solera.core.types import Floats, Ints
 from solera.core.upload import Totals
+from solera.math.fading import Timing, fading
 
 _PIECE_ROWS = 65_536  # of a table that are averaged at a time
 
@@ -79,21 +81,13 @@ class BinaryCrossEntropy(Loss):
     label: str = "binary cross-entropy"
 
     def value(self, scores: Tensor, batch: Batch) -> Tensor:
-        return binary_cross_entropy(scores, *batch)
+        """Σ weight · log(1 + e^score) − positive · score, over the last axis."""
+        # Not softplus: torch cuts off its gradient at 20.
+        return -(logsigmoid(-scores) * batch.weights + batch.positives * scores).sum(-1)
 
     def slope(self, scores: Tensor, batch: Batch) -> Tensor:
-        return binary_cross_entropy_slope(scores, *batch)
-
-
-def binary_cross_entropy(logits: Tensor, weights: Tensor, positives: Tensor) -> Tensor:
-    """Σ weight · log(1 + e^logit) − positive · logit, over the last axis."""
-    # Not softplus: torch cuts off its gradient at 20.
-    return -(logsigmoid(-logits) * weights + positives * logits).sum(-1)
-
-
-def binary_cross_entropy_slope(logits: Tensor, weights: Tensor, positives: Tensor) -> Tensor:
-    """The derivative of the binary cross-entropy by each logit, weight · σ(logit) − positive."""
-    return torch.sigmoid(logits).mul_(weights).sub_(positives)
+        """weight · σ(score) − positive."""
+        return torch.sigmoid(scores).mul_(batch.weights).sub_(batch.positives)
 
 
 @dataclass(frozen=True)
@@ -245,6 +239,25 @@ class Mean(Aggregate):
 
 
 @dataclass(frozen=True)
+class OfMean(Aggregate):
+    """Base of aggregates that take the mean of the clients' changes and do something else with it."""
+
+    mean: Mean
+
+    @property
+    def label(self) -> str:
+        return self.mean.label
+
+    @property
+    def weighted(self) -> bool:
+        return self.mean.weighted
+
+    @property
+    def from_sums(self) -> bool:
+        return self.mean.from_sums
+
+
+@dataclass(frozen=True)
 class Nothing(Aggregate):
     """No aggregation: nothing is uploaded."""
 
@@ -342,6 +355,23 @@ class Kept(Around):
 
     def gradient(self, params: Params, slope: Tensor, batch: Batch, context: RoundContext) -> Params:
         return self.inner_gradient(params, slope, batch, context)
+
+
+@dataclass(frozen=True)
+class OwnHistory:
+    """The memory of a one-round method: the own items, which fade with each of the decays."""
+
+    decays: tuple[float, ...]
+    timing: Timing | None = None
+    label: str = "own history, fading"
+
+    @property
+    def channels(self) -> int:
+        """One for each decay."""
+        return len(self.decays)
+
+    def weights(self, ages: Ints, gaps: Floats | None = None) -> Floats:
+        return fading(self.decays, ages, gaps, self.timing)
 
 
 class TablePerClient(Aggregate):

@@ -320,9 +320,6 @@ class Mixed(OnLocal):
         """λ, [..., 1, 1]."""
         return _share(params[LOCAL_TRACE], params[TRACE])
 
-    def merged_by(self, before: Params, after: Params) -> Tensor:
-        return 1 - self.share(after)
-
     def table(self, params: Params) -> Tensor:
         return torch.lerp(params[ITEMS], params[LOCAL], self.share(params))
 
@@ -389,9 +386,6 @@ class MixedAdditive(View):
     def share(self, params: Params) -> Tensor:
         """λ, [..., 1, 1]."""
         return _share(params[OWN_TRACE], params[TRACE])
-
-    def merged_by(self, before: Params, after: Params) -> Tensor:
-        return 1 - self.share(after)
 
     def see(self, params: Params) -> Tensor:
         return torch.lerp(params[ITEMS], params[OWN], self.share(params))

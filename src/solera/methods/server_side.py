@@ -45,9 +45,8 @@ from solera.core.context import RoundContext, Schedule, Scheduled
 from solera.core.errors import ConfigError
 from solera.core.leaf import Params
 from solera.core.method import Method
-from solera.core.parts import Aggregate
 from solera.core.upload import Totals
-from solera.methods.parts import Mean, Nothing
+from solera.methods.parts import Mean, OfMean
 
 
 class PopularNegativesConfig(BaseModel):
@@ -60,7 +59,7 @@ class PopularNegativesConfig(BaseModel):
 
 def popular_negatives(method: Method, config: PopularNegativesConfig) -> Method:
     """Apply the plug-in to a method."""
-    if isinstance(method.aggregate, Nothing):
+    if not any(leaf.sent_as for leaf in method.leaves):
         raise ConfigError(
             f"'popular-negatives' cannot be used with {method.name!r}: its clients send nothing, so "
             "the server "
@@ -106,23 +105,14 @@ class ServerOptimizerConfig(BaseModel):
 
 
 @dataclass(frozen=True)
-class ServerOptimizer(Aggregate):
+class ServerOptimizer(OfMean):
     """Use the mean change as the gradient of a server-side optimizer."""
 
-    mean: Mean
     optimizer: Literal["adam", "momentum"]
 
     @property
     def label(self) -> str:
         return f"{self.mean.label}, by {self.optimizer} on the server"
-
-    @property
-    def weighted(self) -> bool:
-        return self.mean.weighted
-
-    @property
-    def from_sums(self) -> bool:
-        return self.mean.from_sums
 
     def memory(self, sent: Params) -> Params:
         """m and, for adam, v of every leaf that is sent."""

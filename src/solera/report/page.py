@@ -16,7 +16,7 @@ from solera.evaluate import get
 from solera.report.chart import Figure, as_csv, draw, plain
 from solera.report.figures import RANKINGS, make_figures
 from solera.report.recorded import Recorded, data_name, flatten, read_runs
-from solera.study.provenance import anonymous
+from solera.runs.environment import anonymous
 from solera.study.statistics import SHOWN
 
 LONG, FEW = 200, 20  # rows: of more than so many, only a few stand on the page

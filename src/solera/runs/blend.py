@@ -19,7 +19,6 @@ from torch import Tensor
 from solera.core.errors import ConfigError, RunError
 from solera.core.files import creating_folder
 from solera.core.types import Ints
-from solera.data.datasets import load
 from solera.data.interactions import history
 from solera.evaluate import Evaluator, Score, get
 from solera.runs.baseline import BaselineRun, run_baseline
@@ -143,12 +142,7 @@ def _opened(part: Part, data_dir: Path | None) -> Run | BaselineRun:
             f"preset {str(part)!r} is for a method, not a baseline",
             f"run `solera train --preset {part} --out FOLDER` and blend the folder",
         )
-    data = load(
-        config.dataset,
-        data_dir=data_dir,
-        columns=config.columns,
-        min_interactions=config.min_interactions,
-    )
+    data = config.load_data(data_dir)
     return run_baseline(
         config.baseline, data, protocol=config.protocol, seed=config.seed, options=config.options
     )

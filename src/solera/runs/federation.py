@@ -12,14 +12,14 @@ from solera.core.closed_form import AnyMethod
 from solera.core.content import ItemAttributes
 from solera.core.errors import ConfigError
 from solera.core.method import Method
-from solera.core.protection import Chain, Download, Step
+from solera.core.protection import Chain, Step
 from solera.data.interactions import Split
 from solera.data.sampling import ClientData
 from solera.dp.laplace import LaplaceNoise
 from solera.dp.noise import Seeded
 from solera.dp.one_round import PrivateSum
 from solera.dp.rounds import PrivateRounds
-from solera.dp.settings import DP, check_private
+from solera.dp.settings import check_private
 from solera.engine import BlockTraining, OneRound, Simulation
 from solera.engine.ranks import Ranks
 from solera.engine.row_store import IN_MEMORY
@@ -60,7 +60,6 @@ def federation(
     dtype = torch.float64 if config.precision == "double" else torch.float32
     if ranks:
         check_workers(config, method)
-    download = _download(config, method)
     if method.one_round:
         if config.noise:
             raise ConfigError(
@@ -85,7 +84,7 @@ def federation(
         device=place,
         dtype=dtype,
         protection=protection(config, method, clients),
-        download=download,
+        download=download_coding(config.download, method, config.seed) if config.download else None,
         rows_in_memory=IN_MEMORY if memory is None else memory // 8,
         ranks=ranks,
     )
@@ -98,17 +97,11 @@ def check_workers(config: RunConfig, method: AnyMethod) -> None:
             "several workers cannot protect uploads yet",
             "omit --workers, or --dp, --noise and --secure-aggregation",
         )
-    if not method.one_round and method.aggregate.does("sift"):
+    if not method.one_round and method.aggregate.sifts:
         raise ConfigError(
             f"the server of {method.name!r} needs single clients' uploads, which workers do not exchange",
             "omit --workers",
         )
-
-
-def _download(config: RunConfig, method: AnyMethod) -> Download | None:
-    if not config.download or method.one_round:
-        return None
-    return download_coding(config.download, method, config.seed)
 
 
 def protection(config: RunConfig, method: Method, clients: ClientData) -> Chain:
@@ -118,12 +111,8 @@ def protection(config: RunConfig, method: Method, clients: ClientData) -> Chain:
         steps.append(LaplaceNoise(config.noise, config.seed, clients.n_items))
     if config.dp:
         check_private(method)
-        steps.append(private_rounds(config.dp, method, clients, config.seed))
+        users = int(np.count_nonzero(clients.train.lengths))
+        share = method.config.clients_per_round
+        steps.append(PrivateRounds(config.dp, share, users, Seeded(config.seed)))
     coding = upload_coding(config.upload) if config.upload else None
     return Chain(tuple(steps), masked=config.secure_aggregation, coding=coding)
-
-
-def private_rounds(dp: DP, method: Method, clients: ClientData, seed: int) -> PrivateRounds:
-    """The private rounds for a run's settings, which must be resolved."""
-    users = int(np.count_nonzero(clients.train.lengths))
-    return PrivateRounds(dp, method.config.clients_per_round, users, Seeded(seed))

@@ -182,12 +182,7 @@ class RunFolder:
         if (self.path / _DATA).exists():
             kept = load(self.path / _DATA, min_interactions=0)
             return replace(kept, name=config.dataset, origin=None)
-        return load(
-            config.dataset,
-            data_dir=data_dir,
-            min_interactions=config.min_interactions,
-            columns=config.columns,
-        )
+        return config.load_data(data_dir)
 
     def begin_history(self, rounds: Iterable[RoundEntry]) -> None:
         """Replace the history by the rounds to continue from."""

@@ -23,10 +23,11 @@ from solera.runs.federation import Federation, federation
 from solera.runs.folder import RunFolder, SavedState
 from solera.runs.histories import tests_of
 from solera.runs.recommending import Blended, Recommends
-from solera.runs.result import Figures, RoundEntry, RunResult, TestName, flat
+from solera.runs.result import RANKINGS, Figures, Rankings, RoundEntry, RunResult, TestName, flat
 
 BLEND = "blend.json"  # in the folder of a blend, beside the folders of its two runs
 FIRST, SECOND = "first", "second"  # these folders
+_CLOSE = 0.002  # what rounding on another machine may do to a mean
 
 
 class BlendSettings(Frozen):
@@ -116,6 +117,21 @@ class Run(Figures, Recommends):
             return self._evaluator.test(self._simulation.serve(known))
         asked = tests_of(self._simulation, self.parts, self.result.selected_round or 0)
         return self._evaluator.test(asked.scores[name]())
+
+    def evaluate_again(self, name: TestName) -> Evaluation:
+        """`evaluate`. Raise an error if it does not give the recorded metrics."""
+        found = self.evaluate(name)
+        now, then = Rankings.of(found), self.result.tests[name]
+        for ranking in RANKINGS:
+            for metric, value in then[ranking].items():
+                if abs(now[ranking][metric] - value) > _CLOSE:
+                    raise RunError(
+                        f"the model in {self.path} has {name} {ranking} {metric} "
+                        f"{now[ranking][metric]:.4f}, not {value:.4f} as in its result.json: the data set "
+                        "or the program has changed",
+                        "train it again",
+                    )
+        return found
 
     @cached_property
     def parts(self) -> Split:

@@ -18,7 +18,10 @@ from solera.dp.settings import DP, PaperLaplace, check_private, guarantee
 from solera.evaluate.metrics import ALWAYS, CUTOFFS, known_metrics, with_always
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from solera.core.closed_form import AnyMethod
+    from solera.data.interactions import Interactions
 
 ROUNDS = 100  # default for federated training
 BOTH_UP_TO = 100_000  # users who have both tests, unless told: parameters are refreshed for one of them
@@ -60,6 +63,17 @@ class _Where(BaseModel):
     columns: dict[str, str] | None = Field(
         default=None, description="Columns of your own file, e.g. user=who,item=what,time=when."
     )
+
+    def load_data(self, data_dir: str | Path | None = None) -> Interactions:
+        """Load the data that these settings name."""
+        from solera.data.datasets import load  # noqa: PLC0415, loads polars
+
+        return load(
+            self.dataset,
+            data_dir=data_dir,
+            min_interactions=self.min_interactions,
+            columns=self.columns,
+        )
 
     @field_validator("columns", mode="before")
     @classmethod

@@ -326,7 +326,8 @@ class Training:
                 for each in self.callbacks:
                     each.before_round(number)
                 self._round(number)
-                self._agree(interrupted)
+                if self.simulation.share.any(interrupted.is_set()):
+                    interrupted.set()
                 for each in self.callbacks:
                     each.after_round(Progress(number + 1, self.config.rounds, self.history[-1]))
                 if folder:
@@ -335,15 +336,8 @@ class Training:
                 if interrupted.is_set() and not self._done():
                     raise _stopped_error(number + 1, self.config.rounds, folder)
 
-    def _agree(self, interrupted: threading.Event) -> None:
-        """Stop all ranks if one is to stop."""
-        if self.ranks and self.ranks.any(interrupted.is_set()):
-            interrupted.set()
-
     def _done(self) -> bool:
-        ended = any(each.is_done(self) for each in self._ends)
-        if self.ranks:
-            ended = self.ranks.any(ended)
+        ended = self.simulation.share.any(any(each.is_done(self) for each in self._ends))
         return ended or len(self.history) >= self.config.rounds
 
     def _round(self, number: int) -> None:

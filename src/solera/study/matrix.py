@@ -7,7 +7,7 @@ protocol, method after method, seed after seed, and blends last.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -25,7 +25,7 @@ from solera.data.datasets import available, load, names
 from solera.evaluate import get
 from solera.methods import find
 from solera.runs.presets import Preset, preset, presets
-from solera.runs.settings import BaselineConfig, RunConfig, usual_rounds
+from solera.runs.settings import SETTINGS, BaselineConfig, RunConfig, usual_rounds
 from solera.study.budget import Effort, full_length
 from solera.study.records import Record, RunRequest, Store, asked
 from solera.study.search_space import Range, Space, as_json, space_of
@@ -35,7 +35,7 @@ Names = Annotated[tuple[str, ...], Field(min_length=1)]
 Seed = Annotated[int, Field(ge=0)]
 Label = Annotated[str, Field(min_length=1)]
 
-_PROTECTION = ("dp", "noise", "secure_aggregation", "upload", "download")
+_SETTINGS = set(SETTINGS) - {"protocol", "seed"}  # of all runs of a table
 _PLACE = ("dataset", "protocol", "seed", "columns", "min_interactions")  # settings that are not of the model
 _PAPER = "paper"
 _USUAL = "ml-100k"  # whose published settings stand in where a paper has none for a data set
@@ -221,7 +221,7 @@ class Matrix:
 
 
 class _RunTable(Frozen):
-    """A [[run]] table of the file."""
+    """A [[run]] table of the file, in which the settings of its runs stand beside everything else."""
 
     datasets: Names | None = None
     methods: Names | None = None
@@ -229,18 +229,18 @@ class _RunTable(Frozen):
     baselines: Names | None = None
     protocols: Names | None = None
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] = (0,)
-    rounds: int | None = Field(default=None, ge=1)
-    patience: int | None = Field(default=None, ge=1)
     tuned: bool = False
     options: dict[str, Any] = Field(default_factory=dict)
     label: Label | None = None
-    columns: dict[str, str] | None = None
-    min_interactions: int | None = Field(default=None, ge=0)
-    dp: str | None = None
-    noise: str | None = None
-    secure_aggregation: bool = False
-    upload: str | None = None
-    download: str | None = None
+    settings: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gathered(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            return given
+        settings = {key: value for key, value in given.items() if key in _SETTINGS}
+        return {key: value for key, value in given.items() if key not in settings} | {"settings": settings}
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -251,14 +251,15 @@ class _RunTable(Frozen):
             )
         if not self.presets and not self.datasets:
             raise ValueError("datasets are missing")
-        own = ("datasets", "rounds", "patience", "options", "columns", "min_interactions", "tuned")
-        useless = [key for key in (own if self.presets else ()) if getattr(self, key)]
-        useless += [key for key in _PROTECTION if not self.methods and getattr(self, key)]
-        useless += [key for key in ("rounds", "patience") if self.baselines and getattr(self, key)]
+        fixed = [*self.settings, *(["options"] if self.options else [])]
+        useless: list[str] = []
+        if self.presets:
+            useless = [key for key in ("datasets", "tuned") if getattr(self, key)] + fixed
+        elif self.baselines:
+            useless = [key for key in self.settings if key not in BaselineConfig.model_fields]
         if useless:
             raise ValueError(f"{given[0]} cannot be combined with {' or '.join(useless)}")
-        fixed = [key for key in (*own[1:-1], *_PROTECTION) if getattr(self, key)] if self.tuned else []
-        if fixed:
+        if self.tuned and fixed:
             raise ValueError(f"tuned settings cannot be combined with {' or '.join(fixed)}")
         return self
 
@@ -272,26 +273,27 @@ class _RunTable(Frozen):
         protocols, models = self.protocols or ["strict"], self.methods or self.baselines or ()
         for dataset, protocol, name, seed in product(self.datasets or (), protocols, models, self.seeds):
             get(protocol)
-            where = {"dataset": dataset, "protocol": protocol, "seed": seed, "columns": self.columns}
+            settings = self.settings | {"dataset": dataset, "protocol": protocol, "seed": seed}
             if self.tuned:
                 chosen = preset(f"strict:{name}/{dataset}")
                 yield Entry(self.label or name, chosen.config(protocol=protocol, seed=seed), chosen.name)
             elif self.methods:
-                yield self._method(name, where | {"min_interactions": self.min_interactions})
+                config = self._of_method(name, settings)
+                yield Entry(self._label(config), config)
             else:
-                options = configure(name, self.options).model_dump(mode="json")
-                where |= {"min_interactions": self.min_interactions, "options": options}
-                yield Entry(self.label or name, BaselineConfig.model_validate({"baseline": name} | where))
+                settings |= {
+                    "baseline": name,
+                    "options": configure(name, self.options).model_dump(mode="json"),
+                }
+                yield Entry(self.label or name, BaselineConfig.model_validate(settings))
 
-    def _method(self, name: str, where: dict[str, Any]) -> Entry:
+    def _of_method(self, name: str, settings: dict[str, Any]) -> RunConfig:
         method, *plugins = name.split("+")
         usual = usual_rounds(find(method, self.options, plugins))
-        settings = {key: getattr(self, key) for key in (*_PROTECTION, "options", "patience")}
-        rounds = usual if usual == 1 else self.rounds or usual
-        config = RunConfig.model_validate(
-            {"method": method, "plugins": plugins, "rounds": rounds} | settings | where
-        ).resolved()
-        return Entry(self._label(config), config)
+        settings |= {"method": method, "plugins": plugins, "options": self.options}
+        if usual == 1 or "rounds" not in settings:
+            settings["rounds"] = usual
+        return RunConfig.model_validate(settings).resolved()
 
     def _label(self, config: RunConfig) -> str:
         """Noise that guarantees nothing says so, whatever else the label is."""
@@ -413,13 +415,11 @@ def read_matrix(path: Path, data_dir: Path | None = None) -> Matrix:
                 "remove one of them, or give it another label",
             )
 
-    for dataset in dict.fromkeys(entry.config.dataset for entry in tunings):
-        _check_dataset(dataset, None, data_dir)
+    _check_data(tunings, data_dir)
     for number, run in enumerate(file.run, start=1):
         with _named(f"{path}, run {number}"):
             made = list(run.entries())
-            for dataset in dict.fromkeys(entry.config.dataset for entry in made):
-                _check_dataset(dataset, run, data_dir)
+            _check_data(made, data_dir)
             for entry in made:
                 check(entry, f"run {number}")
         runs += made
@@ -459,6 +459,8 @@ def _named(where: str) -> Iterator[None]:
         yield
     except SoleraError as error:
         raise ConfigError(f"{where}: {error.message}", error.hint) from None
+    except ValidationError as error:
+        raise ConfigError(f"{where}: {_in_words(error)}", _HINT) from None
 
 
 def _read(path: Path) -> _File:
@@ -469,28 +471,29 @@ def _read(path: Path) -> _File:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not TOML: {error}", _HINT) from None
     except ValidationError as error:
-        wrong = error.errors()[0]
-        said = str(wrong["msg"]).removeprefix("Value error, ")
-        if wrong["type"] == "extra_forbidden":
-            said = "no such setting"
-        raise ConfigError(f"{path}, {_in_words(wrong['loc'])}{said}", _HINT) from None
+        raise ConfigError(f"{path}, {_in_words(error)}", _HINT) from None
 
 
-def _in_words(where: tuple[int | str, ...]) -> str:
-    if where[0] in ("run", "tune", "blend") and len(where) > 1:
+def _in_words(error: ValidationError) -> str:
+    """The first thing that is wrong, and where."""
+    wrong = error.errors()[0]
+    where, said = wrong["loc"], str(wrong["msg"]).removeprefix("Value error, ")
+    if wrong["type"] == "extra_forbidden":
+        said = "no such setting"
+    if where and where[0] in ("run", "tune", "blend") and len(where) > 1:
         where = (f"{where[0]} {int(where[1]) + 1}", *where[2:])
-    return "".join(f"{part}: " for part in where)
+    return "".join(f"{part}: " for part in (*where, said)).removesuffix(": ")
 
 
-def _check_dataset(name: str, table: _RunTable | None, data_dir: Path | None) -> None:
+def _check_data(entries: Iterable[Entry], data_dir: Path | None) -> None:
     """An own file is read, for its columns; a data set by name has only to be there, or on the net."""
-    columns, least = (table.columns, table.min_interactions) if table else (None, None)
-    if name not in names():
-        load(name, columns=columns, min_interactions=least)
-    elif columns:
-        raise ConfigError(f"the columns of {name!r} are already known", "remove `columns`")
-    elif available(name, data_dir) == "by hand":
-        load(name, data_dir=data_dir)  # says what to get, and from where
+    for name, config in {entry.config.dataset: entry.config for entry in entries}.items():
+        if name not in names():
+            load(name, columns=config.columns, min_interactions=config.min_interactions)
+        elif config.columns:
+            raise ConfigError(f"the columns of {name!r} are already known", "remove `columns`")
+        elif available(name, data_dir) == "by hand":
+            load(name, data_dir=data_dir)  # says what to get, and from where
 
 
 def side_by_side(

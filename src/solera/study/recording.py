@@ -10,27 +10,25 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from solera.baselines import Epoch, configure
-from solera.core.errors import ConfigError, RunError
+from solera.core.errors import ConfigError
 from solera.data.interactions import Interactions, Split
 from solera.evaluate import Evaluation, split
 from solera.runs import AfterRound, Progress, Run, RunConfig, RunFolder, StoppedError, train
 from solera.runs.baseline import BaselineRun, run_baseline, validate_baseline
 from solera.runs.blend import blend_runs
-from solera.runs.costs import costs
-from solera.runs.environment import environment, peak_bytes
+from solera.runs.environment import Code, anonymous, environment, peak_bytes, source
+from solera.runs.plan import costs
 from solera.runs.presets import preset as find_preset
-from solera.runs.result import RANKINGS, Bytes, Rankings, RoundEntry, RunResult, Tested, TestName
+from solera.runs.result import Bytes, RoundEntry, RunResult, Tested, TestName
 from solera.runs.run import FIRST, SECOND
 from solera.runs.settings import BaselineConfig
 from solera.runs.training import validate_rounds
 from solera.study.matrix import Blend, Entry
-from solera.study.provenance import Code, anonymous, source
 from solera.study.records import Record, RunRequest, Store, asked
 from solera.study.statistics import SHOWN, by_activity, by_ratings
 from solera.study.trials import Found, Heard
 
 GROUPS = 5  # of users, in a trial that scores test items
-_CLOSE = 0.002  # what rounding on another machine may do to a mean
 
 
 class Step(NamedTuple):
@@ -127,10 +125,11 @@ class Work:
             if not part.is_recorded(results):
                 results.put(record)
         run = blend_runs(*runs)
+        tests = {name: run.evaluate(name) for name in run.result.tests}
         sent = [each.bytes_until_selected for each in records if each.bytes_until_selected]
         both = Bytes(up=sum(each.up for each in sent), down=sum(each.down for each in sent))
         return Record(
-            **_common(entry.asked, run.result, run.parts, _again(run)),
+            **_common(entry.asked, run.result, run.parts, tests),
             environment=anonymous(environment(1, "cpu")),
             code=code,
             seconds=sum(part.seconds for part in records),  # and other costs are added up too
@@ -219,9 +218,7 @@ def record_of(
     wanted = asked(label or preset or config.full_method, config, preset)
     if preset:
         _check_preset(wanted, preset)
-    tests = _again(run)
-    for name, test in tests.items():
-        _check_same(folder.path, name, Rankings.of(test), result.tests[name])
+    tests = {name: run.evaluate_again(name) for name in result.tests}
     return Record(
         **_common(wanted, result.model_copy(update={"peak_bytes": peak_bytes}), run.parts, tests),
         environment=anonymous(folder.environment),
@@ -230,11 +227,6 @@ def record_of(
         bytes_until_selected=_until_selected(result, history),
         costs=costs(config.built, result.users, result.items, history),
     )
-
-
-def _again(run: Run) -> dict[TestName, Evaluation]:
-    """The tests of a run, ranked again for every user's ranks."""
-    return {name: run.evaluate(name) for name in run.result.tests}
 
 
 def _common(
@@ -272,14 +264,3 @@ def _check_preset(wanted: RunRequest, preset: str) -> None:
             f"this run does not use preset {preset!r}: {difference}",
             "omit the preset and give a label instead",
         )
-
-
-def _check_same(path: Path, name: TestName, now: Rankings, then: Rankings) -> None:
-    for ranking in RANKINGS:
-        for metric, value in then[ranking].items():
-            if abs(now[ranking][metric] - value) > _CLOSE:
-                raise RunError(
-                    f"the model in {path} has {name} {ranking} {metric} {now[ranking][metric]:.4f}, "
-                    f"not {value:.4f} as in its result.json: the data set or the program has changed",
-                    "train it again",
-                )

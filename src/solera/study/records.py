@@ -25,10 +25,10 @@ from solera.core.files import replacing_file, write_atomically
 from solera.core.types import Floats, Frozen
 from solera.data.datasets import names
 from solera.evaluate import metrics
-from solera.runs.costs import Costs
+from solera.runs.environment import Code
+from solera.runs.plan import Costs
 from solera.runs.result import Bytes, Metrics, RunResult, TestName
 from solera.runs.settings import RENAMED, BaselineConfig, RunConfig
-from solera.study.provenance import Code
 
 Kind = Literal["method", "baseline"]
 Content = TypeVar("Content", bound="TableRow")

@@ -22,9 +22,9 @@ from pathlib import Path
 
 from solera.core.errors import RunError
 from solera.data.datasets import available, load, names
+from solera.runs.environment import check_committed
 from solera.runs.training import interruptible
 from solera.study.matrix import Entry, Matrix, Tuning
-from solera.study.provenance import check_committed
 from solera.study.recording import Step
 from solera.study.records import WORK, Record
 from solera.study.worker import Job, Outcome, main

@@ -16,14 +16,8 @@ from solera.study.records import UserGroup
 RESAMPLES = 2000
 LEVEL = 0.95
 SHOWN = ("hr@10", "ndcg@10")
-RATINGS = (
-    5,
-    20,
-    30,
-    50,
-    100,
-    200,
-)  # where ranges of ratings begin; PFedRec's inactive users have 5–19 or 20–29
+# Where ranges of ratings begin; PFedRec's inactive users have 5–19 or 20–29.
+RATINGS = (5, 20, 30, 50, 100, 200)
 
 
 class Spread(NamedTuple):

@@ -19,11 +19,10 @@ from typing import Any, ClassVar
 
 from solera.core.errors import ConfigError, RunError
 from solera.core.files import write_atomically
-from solera.runs.environment import environment
+from solera.runs.environment import anonymous, environment, source
 from solera.runs.settings import RunConfig
 from solera.study.matrix import Entry, Matrix
 from solera.study.presets import preset_of
-from solera.study.provenance import anonymous, source
 from solera.study.records import SEARCH, WORK, RunRequest, Store
 from solera.study.search_space import Space, as_json, grid, is_grid
 from solera.study.trials import Study, TrialRecord, TrialRequest

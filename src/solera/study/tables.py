@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from solera.core.errors import SoleraError
-from solera.core.method import Method
 from solera.evaluate.beyond import NAMES, K
 from solera.methods import find
-from solera.runs.costs import client_bytes, touched_rows
+from solera.runs.plan import client_bytes, rows_of_upload
 from solera.runs.result import RANKINGS, TESTS, Ranking, TestName
 from solera.study.compare import NOT_RUN, Board, Row, compare
 from solera.study.records import Record, UserGroup
@@ -329,20 +328,14 @@ def _mean(values: Sequence[float | None]) -> Cell:
 def client_memory(record: Record) -> float | None:
     """Megabytes that an average client holds in a round; None if its record does not tell."""
     moved, config = record.result.bytes, record.config
-    coded = (
-        record.result.upload
-        or record.result.download
-        or config.get("noise")
-        or config.get("wire")
-        or config.get("dp")
-    )
+    coded = record.result.upload or record.result.download or config.get("noise") or config.get("dp")
     if moved is None or coded or record.result.secure_aggregation:
         return None
     try:
         method = find(config["method"], config["options"], config.get("plugins", ()))
     except (SoleraError, KeyError):  # settings of another version
         return None
-    if not isinstance(method, Method):  # solved: a client holds what it sends and what it receives
+    if method.one_round:  # solved: a client holds what it sends and what it receives
         return (moved.up + moved.down) / 1e6
-    touched = touched_rows(method, moved.up)
+    touched = rows_of_upload(method, moved.up)
     return None if touched is None else client_bytes(method, record.result.items, touched) / 1e6

@@ -11,8 +11,8 @@ from pydantic import Field, model_validator
 from solera.core.errors import RunError, SoleraError
 from solera.core.types import Frozen
 from solera.runs import StoppedError
+from solera.runs.environment import Code
 from solera.runs.result import Metrics, TestName, reads_histories
-from solera.study.provenance import Code
 from solera.study.records import RunRequest, UserGroup
 from solera.study.search_space import from_json
 

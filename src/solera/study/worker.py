@@ -17,13 +17,11 @@ import torch
 from filelock import Timeout
 
 from solera.core.errors import DivergedError, RunError, SoleraError
-from solera.data.datasets import load
 from solera.runs import StoppedError
-from solera.runs.environment import environment
+from solera.runs.environment import anonymous, environment, source
 from solera.runs.settings import RunConfig
 from solera.study.budget import chance, some_users
 from solera.study.matrix import Blend, Entry, Matrix, Tuning
-from solera.study.provenance import anonymous, source
 from solera.study.recording import Step, Work
 from solera.study.records import SEARCH, Failure, Record, RunRequest, Store, alone
 from solera.study.search_space import applied, as_json
@@ -129,12 +127,7 @@ def _text(error: Exception) -> str:
 
 def _made(job: Job, stop: threading.Event, report: Report) -> RunRequest:
     config = job.entry.config
-    data = load(
-        config.dataset,
-        data_dir=job.data_dir,
-        columns=config.columns,
-        min_interactions=config.min_interactions,
-    )
+    data = config.load_data(job.data_dir)
     work = Work(data, job.folder, stop, report)
     record: RunRequest
     if isinstance(job.entry, Tuning):

@@ -14,7 +14,7 @@ RUN = '[[run]]\ndatasets = ["ml-100k"]\nmethods = ["fedmf"]\nrounds = 2\n'
 
 @pytest.fixture
 def entries(tmp_path, monkeypatch):
-    monkeypatch.setattr("solera.study.matrix._check_dataset", lambda *_: None)
+    monkeypatch.setattr("solera.study.matrix._check_data", lambda *_: None)
 
     def read(more: str):
         path = tmp_path / "m.toml"

@@ -79,10 +79,9 @@ def attack(
 
     Example: solera attack runs/fedmf-ml-100k-strict-s0 --rounds 3 --record attacks.parquet
     """
-    from solera.data.datasets import load
     from solera.runs import RunFolder
+    from solera.runs.environment import check_committed
     from solera.runs.presets import run_settings
-    from solera.study.provenance import check_committed
     from solera.study.records import Store
     from solera_research.inference.experiment import attack as run_attack
     from solera_research.inference.records import AttackRecord
@@ -111,12 +110,7 @@ def attack(
             seed=seed or 0,
             **settings,
         )
-    interactions = load(
-        config.dataset,
-        data_dir=data_dir,
-        min_interactions=config.min_interactions,
-        columns=config.columns,
-    )
+    interactions = config.load_data(data_dir)
     with step_progress(f"{config.full_method} on {interactions.name}", rounds) as update:
         findings = run_attack(
             config,

@@ -96,7 +96,7 @@ def leak(
 def _count(seed: int, picture: Path, record: Path | None, data_dir: Path | None) -> Answer:
     """The counter on every data set that is there."""
     from solera.data.datasets import available, load
-    from solera.study.provenance import check_committed
+    from solera.runs.environment import check_committed
     from solera.study.records import Store
     from solera_research.leak import DATASETS, count_leak
     from solera_research.leak_plot import draw_counter

@@ -239,7 +239,6 @@ def draw(
 
     Example: solera paper draw paper:fedmf@pfedclr/ml-100k paper:pfedclr/ml-100k
     """
-    from solera.data.datasets import load
     from solera.runs.presets import run_settings
     from solera_research.figures.course import train
     from solera_research.figures.draw import draw as drawn
@@ -258,12 +257,7 @@ def draw(
             patience=0,
             **settings,
         )
-        interactions = load(
-            config.dataset,
-            data_dir=data_dir,
-            min_interactions=config.min_interactions,
-            columns=config.columns,
-        )
+        interactions = config.load_data(data_dir)
         with step_progress(f"{config.full_method} on {interactions.name}", config.rounds) as update:
             course = train(
                 config,

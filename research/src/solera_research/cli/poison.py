@@ -80,9 +80,8 @@ def poison(
 
     Example: solera poison fedmf --data ml-100k --malicious 0.05 --defence trimmed-mean -o trim=0.3
     """
-    from solera.data.datasets import load
+    from solera.runs.environment import check_committed
     from solera.runs.presets import run_settings
-    from solera.study.provenance import check_committed
     from solera_research.poisoning.experiment import AttackPlan
     from solera_research.poisoning.experiment import poison as run_poison
 
@@ -104,9 +103,7 @@ def poison(
     plot = AttackPlan(
         attack=attack, malicious=malicious, boost=boost, targets=targets, trust_weights=trust_weights
     )
-    interactions = load(
-        config.dataset, data_dir=data_dir, min_interactions=config.min_interactions, columns=config.columns
-    )
+    interactions = config.load_data(data_dir)
     with step_progress(f"{config.full_method} on {interactions.name}", rounds) as update:
         outcome = run_poison(
             config,

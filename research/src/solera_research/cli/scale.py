@@ -46,7 +46,7 @@ def scale(
     """
     from solera.data.files import cache_dir
     from solera.runs import StoppedError
-    from solera.study.provenance import check_committed
+    from solera.runs.environment import check_committed
     from solera_research.scale.measure import FailedError, measure, todo
     from solera_research.scale.points import FULL, QUICK, chosen, points
 

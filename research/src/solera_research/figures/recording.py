@@ -29,7 +29,11 @@ from solera.core.parts import View
 from solera.core.types import Ints
 from solera.core.upload import Upload
 from solera.engine import Simulation
+from solera.methods.fedem import Merged, MergedBefore
+from solera.methods.plgc import Mixed, MixedAdditive
 from solera_research.figures.tables import user_vector
+
+Merging = Merged | Mixed | MixedAdditive
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -109,8 +113,7 @@ class Recorder:
         assert self._merging is not None
         after = self._simulation.held(self.users)
         with torch.no_grad():
-            weights = self._merging.merged_by(self._before, after)
-        assert weights is not None
+            weights = merged_by(self._merging, self._before, after)
         whole = weights.expand(len(self.users), self._simulation.data.n_items, 1)[..., 0]
         return {
             "merging/users": torch.from_numpy(self.users[places]),
@@ -130,11 +133,23 @@ def is_full(number: int, rounds: int) -> bool:
     return number == rounds or str(number).rstrip("0") in {"1", "2", "5"}
 
 
-def merging_view(view: View | None) -> View | None:
-    """The part of a view that merges tables, if there is one."""
-    while view is not None and not view.does("merged_by"):
+def merging_view(view: View | None) -> Merging | None:
+    """The part of a view that merges the shared table into the client's own, if there is one."""
+    while view is not None and not isinstance(view, Merged | Mixed | MixedAdditive):
         view = getattr(view, "inner", None)
     return view
+
+
+def merged_by(view: Merging, before: Params, after: Params) -> Tensor:
+    """ρ of a round, [..., n, 1] or fewer: 1 takes the shared table's row, 0 keeps the client's row.
+
+    `before` and `after` are the clients' leaves before and after the round.
+    """
+    if not isinstance(view, Merged):
+        return 1 - view.share(after)
+    if isinstance(view, MergedBefore):  # by the tables before the round and the adapter learned before it
+        after = before | {leaf.name: after[leaf.name] for leaf in view.adapter_leaves}
+    return torch.as_tensor(view.weight(after))
 
 
 def spread(ordered: Ints, count: int) -> Ints:

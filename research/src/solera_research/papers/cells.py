@@ -17,7 +17,6 @@ from pydantic import ValidationError
 from solera.baselines import configure
 from solera.core.errors import ConfigError, SoleraError, closest
 from solera.data.datasets import available, info, load, subset_of
-from solera.runs.costs import SINGLE
 from solera.runs.presets import PAPER_PROTOCOL, DataName, Preset
 from solera.runs.settings import BaselineConfig, RunConfig
 from solera.study.matrix import Entry, Matrix
@@ -27,6 +26,7 @@ from solera_research.papers import Paper, PaperTable, Published
 
 RECORDS = Path("experiments") / "records" / "papers.parquet"
 MIB = 2**20
+_SINGLE = 4  # bytes of a number
 
 State = Literal["run", "not run", "no data", "not implemented", "no such run"]
 
@@ -272,8 +272,8 @@ def _cost(record: Record, metric: str) -> float | None:
         known["seconds"] = result.seconds_per_round * result.selected_round
     if costs is not None:
         known["parameters"] = costs.client_parameters
-        known["client MiB"] = costs.client_parameters * SINGLE / MIB
-        known["server MiB"] = costs.server_parameters * SINGLE / MIB
+        known["client MiB"] = costs.client_parameters * _SINGLE / MIB
+        known["server MiB"] = costs.server_parameters * _SINGLE / MIB
         if costs.seconds_per_client is not None and costs.seconds_of_server is not None:
             known["seconds a round"] = costs.seconds_per_client + costs.seconds_of_server
     return known.get(metric)

@@ -17,10 +17,9 @@ import psutil
 
 from solera.core.errors import RunError
 from solera.runs import RunFolder
-from solera.runs.environment import reported_bytes
+from solera.runs.environment import anonymous, reported_bytes, source
 from solera.runs.settings import VALIDATED
 from solera.runs.training import interruptible
-from solera.study.provenance import anonymous, source
 from solera.study.records import Store
 from solera_research.scale.points import Point
 from solera_research.scale.records import Planned, ScaleRecord, Seconds
