@@ -32,7 +32,7 @@ try:
     )
     from cryptography.x509.oid import ExtendedKeyUsageOID
 
-    from solera.privacy.secagg.identity import new_identity
+    from solera.privacy.identity import new_identity
 except ImportError:
     raise ConfigError("keys need cryptography", "pip install 'solera[deploy]'") from None
 

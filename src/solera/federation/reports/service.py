@@ -43,11 +43,11 @@ from starlette.routing import Route
 from solera.core.errors import DeployError
 from solera.core.types import Frozen
 from solera.federation.web.signing import WINDOW, Signed, read_signature, signed_headers
+from solera.privacy.identity import public_identity
 from solera.privacy.reports.helper import Helper
 from solera.privacy.reports.oprf import ELEMENT_BYTES, ReportsError
 from solera.privacy.reports.report import SEALED_BYTES, Terms
 from solera.privacy.reports.server import Database, Server
-from solera.privacy.secagg import public_identity
 
 _LOG = logging.getLogger("solera.reports")
 _LOOK = 1.0  # seconds between looks at the clock

@@ -19,8 +19,8 @@ from solera.federation.common.private_files import private_files, private_folder
 from solera.federation.node.line import read_key
 from solera.federation.reports.postgres import Postgres
 from solera.federation.reports.service import Known, Plan, Upstream, helper_app, server_app
+from solera.privacy.identity import new_identity
 from solera.privacy.reports.server import Database
-from solera.privacy.secagg import new_identity
 
 HELPER, SERVER = "helper", "server.reports"
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta
 
+from cronsim import CronSim, CronSimError
+
 from solera.core.errors import ConfigError
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-_FIELDS = (("minute", 0, 59), ("hour", 0, 23), ("day", 1, 31), ("month", 1, 12), ("weekday", 0, 7))
-_FAR = timedelta(days=366 * 8)  # 29 February comes at least every eight years
 _HINT = "minute hour day month weekday, for example '30 2 * * *' (02:30 UTC every night)"
 
 
@@ -25,70 +25,24 @@ def parse_duration(text: str) -> timedelta:
 
 @dataclass(frozen=True)
 class Cron:
-    """A cron expression with five fields: numbers, lists, ranges, steps and `*`."""
+    """A cron expression with five fields, as Debian's cron reads it."""
 
-    minutes: frozenset[int]
-    hours: frozenset[int]
-    days: frozenset[int]
-    months: frozenset[int]
-    weekdays: frozenset[int]  # 0 is Sunday
-    any_day: bool  # cron's rule: if both day and weekday are given, either is enough
-    any_weekday: bool
+    text: str
 
     @classmethod
     def parse(cls, text: str) -> Cron:
-        """Read an expression. A problem names the field."""
-        parts = text.split()
-        if len(parts) != len(_FIELDS):
-            raise ConfigError(f"the cron expression {text!r} has {len(parts)} fields, not 5", _HINT)
-        minutes, hours, days, months, weekdays = (
-            _values(part, *field) for part, field in zip(parts, _FIELDS, strict=True)
-        )
-        made = cls(
-            minutes,
-            hours,
-            days,
-            months,
-            weekdays=frozenset(day % 7 for day in weekdays),
-            any_day=parts[2].startswith("*"),
-            any_weekday=parts[4].startswith("*"),
-        )
-        made.next_after(datetime(2024, 1, 1, tzinfo=UTC))  # 31 February never comes
-        return made
+        """Check an expression."""
+        if (count := len(text.split())) != 5:  # the library reads one of seconds too
+            raise ConfigError(f"the cron expression {text!r} has {count} fields, not 5", _HINT)
+        try:
+            CronSim(text, datetime(2024, 1, 1, tzinfo=UTC))
+        except CronSimError as error:
+            raise ConfigError(f"{text!r} is not a cron expression: {error}", _HINT) from None
+        return cls(text)
 
     def next_after(self, moment: datetime) -> datetime:
         """The first minute after a moment that the expression matches."""
-        at = moment.replace(second=0, microsecond=0) + timedelta(minutes=1)
-        end = at + _FAR
-        while at < end:
-            if at.month not in self.months or not self._is_day(at):
-                at = at.replace(hour=0, minute=0) + timedelta(days=1)
-            elif at.hour not in self.hours:
-                at = at.replace(minute=0) + timedelta(hours=1)
-            elif at.minute not in self.minutes:
-                at += timedelta(minutes=1)
-            else:
-                return at
-        raise ConfigError("the cron expression names a day that never comes", _HINT)
-
-    def _is_day(self, at: datetime) -> bool:
-        day, weekday = at.day in self.days, at.isoweekday() % 7 in self.weekdays
-        return day and weekday if self.any_day or self.any_weekday else day or weekday
-
-
-def _values(text: str, name: str, low: int, high: int) -> frozenset[int]:
-    found: set[int] = set()
-    for part in text.split(","):
-        match = re.fullmatch(r"(\*|(\d+)(?:-(\d+))?)(?:/(\d+))?", part)
-        if not match or match[4] == "0":
-            raise ConfigError(f"{part!r} is not a {name} of a cron expression", _HINT)
-        first = low if match[2] is None else int(match[2])
-        alone = first if match[2] is not None and match[4] is None else high
-        last = int(match[3] or alone)
-        if not low <= first <= last <= high:
-            raise ConfigError(f"the {name} {part!r} is not within {low} and {high}", _HINT)
-        found.update(range(first, last + 1, int(match[4] or 1)))
-    return frozenset(found)
+        return next(CronSim(self.text, moment))
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,70 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
+from pydantic import ValidationError
+
 from solera.core.errors import ConfigError, DeployError
+from solera.core.files import PRIVATE, write_atomically
+from solera.core.types import Frozen
+from solera.federation.common.address import Address, home_of
+from solera.federation.common.private_files import private_folder
 
 Rows = Sequence[Sequence[Any]]
 SQLITE, POSTGRES = "sqlite:///", "postgresql://"
 _BUSY = 60.0  # seconds for which SQLite waits for another writer
 _CONNECTIONS = 8  # of a worker, to PostgreSQL
+
+
+class Place(Frozen):
+    """What every command on a federation needs to know of its server; private, as it may have a password."""
+
+    address: str
+    ca: Path | None = None
+    database: str  # postgresql://…, or sqlite:///FILE
+
+    @classmethod
+    def read(cls, folder: Path) -> Place:
+        """As `solera server start` noted it."""
+        try:
+            return cls.model_validate_json((home_of(folder) / "server.json").read_bytes())
+        except (OSError, ValidationError):
+            raise DeployError(
+                f"no server has been started for {folder}", f"solera server start {folder} --keys DIR"
+            ) from None
+
+    def write(self, folder: Path) -> None:
+        """For every later command on this federation."""
+        write_atomically(
+            private_folder(home_of(folder)) / "server.json", self.model_dump_json(indent=2) + "\n", PRIVATE
+        )
+
+    @property
+    def server(self) -> Address:
+        """The server, as this machine reaches it."""
+        return Address.parse(self.address, self.ca)
+
+
+def upgrade(url: str) -> None:
+    """Bring a database to the newest schema: see migrations."""
+    try:
+        from alembic import command  # noqa: PLC0415 - workers need none of it
+        from alembic.config import Config  # noqa: PLC0415
+        from sqlalchemy import create_engine  # noqa: PLC0415
+        from sqlalchemy.exc import DBAPIError  # noqa: PLC0415
+    except ImportError:
+        raise ConfigError("a federation's server needs alembic", "pip install 'solera[server]'") from None
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).with_name("migrations")))
+    engine = create_engine(url.replace(POSTGRES, "postgresql+psycopg://", 1))
+    try:
+        with engine.begin() as connection:
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+    except DBAPIError as error:
+        said = " ".join(str(error.orig).split())
+        raise DeployError(f"the database cannot be used: {said}", "check --database") from None
+    finally:
+        engine.dispose()
 
 
 class Connection(Protocol):

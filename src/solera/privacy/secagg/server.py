@@ -11,8 +11,8 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from solera.core.types import Floats
+from solera.privacy.identity import is_signed
 from solera.privacy.secagg import rules, shamir, vss
-from solera.privacy.secagg.identity import is_signed
 from solera.privacy.secagg.messages import (
     Advertisement,
     Confirmation,

@@ -29,7 +29,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from solera.core.types import Floats, Frozen
-from solera.privacy.secagg.identity import MAX_KEY_BYTES, read_identity
+from solera.privacy.identity import MAX_KEY_BYTES, read_identity
 from solera.privacy.secagg.primitives import Ring, SecAggError
 
 MAX_CLIENTS = 4096
