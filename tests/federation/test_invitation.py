@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("alembic", reason="needs the deploy extra")
+pytest.importorskip("alembic", reason="needs the extra server")
 
 from in_process import run, run_json
 from solera.core.errors import ConfigError, DeployError

@@ -76,4 +76,4 @@ def test_a_process_ends_with_children_that_left_its_session_and_with_orphans(tmp
 def test_no_program_no_traceback(tmp_path):
     with pytest.raises(ConfigError, match="is not installed") as error:
         Process(["no-such-program"], {"PATH": ""}, tmp_path / "log")
-    assert "solera[deploy]" in error.value.hint
+    assert "solera[node]" in error.value.hint

@@ -216,14 +216,14 @@ def test_without_the_extra_the_page_says_what_installs_it(folder, link, monkeypa
     headers = {"Authorization": f"Bearer {SECRET}"}
     with TestClient(service(folder, "me", SECRET, Place(HOST)), f"http://{HOST}", headers=headers) as client:
         found = client.get("/page/part").json()
-        assert (found["missing"]["next"], found["accepted"]) == ("pip install 'solera[deploy]'", None)
+        assert (found["missing"]["next"], found["accepted"]) == ("pip install 'solera[node]'", None)
         refusals = [
             client.post("/page/invitation", json={"text": link}),
             client.put("/page/invitation", json={"text": link}),
             client.delete("/page/invitation"),
         ]
     assert {(each.status_code, each.json()["next"]) for each in refusals} == {
-        (400, "pip install 'solera[deploy]'")
+        (400, "pip install 'solera[node]'")
     }
 
 

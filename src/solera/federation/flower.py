@@ -35,7 +35,7 @@ try:
     from flwr.clientapp import ClientApp
     from flwr.serverapp import Grid, ServerApp
 except ImportError:
-    raise ConfigError("a federation on Flower needs flwr", "pip install 'solera[deploy,flower]'") from None
+    raise ConfigError("a federation on Flower needs flwr", "pip install 'solera[flower]'") from None
 
 ANSWERS = "answers"  # the one kind of message: which of Solera's it is stands in it
 _PACKET, _KIND, _STYLE = "packet", "kind", "solera.packet"

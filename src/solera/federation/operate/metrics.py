@@ -31,7 +31,7 @@ try:
     )
     from prometheus_client.registry import Collector
 except ImportError:
-    raise ConfigError("metrics need prometheus_client", "pip install 'solera[deploy]'") from None
+    raise ConfigError("metrics need prometheus_client", "pip install 'solera[server]'") from None
 
 PORT = 9464
 _OUTCOMES = ("published", "canary", "rejected", "rolled back")

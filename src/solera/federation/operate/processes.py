@@ -65,7 +65,7 @@ class Process:
                     preexec_fn=_follow if _can_follow() else None,  # noqa: PLW1509 - one call into libc, nothing else
                 )
         except FileNotFoundError:
-            raise ConfigError(f"{command[0]} is not installed", "pip install 'solera[deploy]'") from None
+            raise ConfigError(f"{command[0]} is not installed", "pip install 'solera[node]'") from None
 
     @property
     def pid(self) -> int:

@@ -24,9 +24,7 @@ class Postgres:
         try:
             import psycopg  # noqa: PLC0415 - in an extra of its own
         except ImportError:
-            raise ConfigError(
-                "PostgreSQL needs two libraries", "pip install 'solera[deploy,postgres]'"
-            ) from None
+            raise ConfigError("PostgreSQL needs two libraries", "pip install 'solera[server]'") from None
         self._psycopg, self._url = psycopg, url
         self._line: Any = None
         self._open: Any = None  # the transaction that is under way

@@ -239,4 +239,4 @@ async def _as_it_was(_: Any) -> None:
 
 
 def _missing() -> ConfigError:
-    return ConfigError("PostgreSQL needs two libraries", "pip install 'solera[deploy,postgres]'")
+    return ConfigError("PostgreSQL needs two libraries", "pip install 'solera[server]'")
