@@ -64,7 +64,7 @@ from solera.federation.secure.roster import make_roster
 from solera.federation.server.coordinator import Coordinator
 from solera.federation.server.folder import FederationFolder
 from solera.federation.web.signing import device_number
-from solera.privacy.secagg import public_identity
+from solera.privacy.identity import public_identity
 
 METHOD = "fedease"
 OPEN = Policy(least_nodes=2, least_users=1, rounds_per_day=100_000, sums_without_noise=100_000)

@@ -36,8 +36,7 @@ from solera.federation.operate import server
 from solera.federation.operate.processes import free_port
 from solera.federation.web.signing import device_number, signed_headers
 from solera.federation.web.store import Message, Store
-from solera.privacy.identity import new_identity
-from solera.privacy.secagg import public_identity
+from solera.privacy.identity import new_identity, public_identity
 
 CONNECTIONS = 64
 SIGNERS = 20_000  # devices whose secret keys the generator has; the others are rows as any

@@ -18,7 +18,7 @@ from reporting import Services, line_of
 from solera.device.bundle import Bundle
 from solera.device.device import Device
 from solera.device.publish import start
-from solera.federation.reports.sending import Sender
+from solera.federation.reports.contributing import Sender
 from solera.federation.reports.service import Plan
 from solera.privacy.identity import new_identity
 from solera.privacy.reports.measurements import Ledger, Measurement, measurements

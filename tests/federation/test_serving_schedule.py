@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from solera.core.errors import ConfigError
-from solera.federation.server.schedule import Cron, Quiet, Schedule, parse_duration
+from solera.federation.server.plan import Cron, Quiet, Schedule, parse_duration
 
 
 def at(text: str) -> datetime:

@@ -41,8 +41,8 @@ What is not covered:
 
 from __future__ import annotations
 
+from solera.privacy.identity import SecAggError, new_identity, public_identity
 from solera.privacy.secagg.client import Client
-from solera.privacy.secagg.primitives import SecAggError
 from solera.privacy.secagg.rules import Stage
 from solera.privacy.secagg.server import Server
 from solera.privacy.secagg.setup import Encoding, Part, Setup

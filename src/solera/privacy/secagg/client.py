@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from numpy.typing import ArrayLike
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from solera.privacy.identity import Identity, is_signed, public_identity, sign
+from solera.privacy.identity import Identity, SecAggError, is_signed, public_identity, sign
 from solera.privacy.secagg import rules, shamir, vss
 from solera.privacy.secagg.messages import (
     Advertisement,
@@ -27,7 +27,6 @@ from solera.privacy.secagg.messages import (
 )
 from solera.privacy.secagg.primitives import (
     Ring,
-    SecAggError,
     commitment,
     mask,
     new_secret,
