@@ -39,7 +39,7 @@ class Postgres:
 
     def __init__(self, url: str) -> None:
         try:
-            import psycopg  # noqa: PLC0415 - in an extra of its own
+            import psycopg  # noqa: PLC0415 - where it is asked
         except ImportError:
             raise ConfigError("PostgreSQL needs two libraries", "pip install 'solera[server]'") from None
         self._psycopg, self._url = psycopg, url

@@ -1,8 +1,8 @@
 """One database, PostgreSQL or SQLite, by the same SQL: as a worker asks it, and as the coordinator does.
 
 Statements name their values $1, $2, … A worker waits for many answers at once: asyncpg, or a thread for
-SQLite. The coordinator and the operator's commands wait for one: psycopg, or SQLite itself. Both libraries
-for PostgreSQL are the extra `postgres`; SQLite needs nothing.
+SQLite. The coordinator and the operator's commands wait for one: psycopg, or SQLite itself. Each loads the
+library that it asks with.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ class _Postgres:
 
     def __init__(self, url: str) -> None:
         try:
-            import psycopg  # noqa: PLC0415 - in an extra of its own
+            import psycopg  # noqa: PLC0415 - where it is asked
         except ImportError:
             raise _missing() from None
         self._psycopg, self._url = psycopg, url
@@ -221,7 +221,7 @@ class _Pool:
     @classmethod
     async def open(cls, url: str) -> _Pool:
         try:
-            import asyncpg  # noqa: PLC0415 - in an extra of its own
+            import asyncpg  # noqa: PLC0415 - where it is asked
         except ImportError:
             raise _missing() from None
         sizes = {"min_size": 1, "max_size": _CONNECTIONS}
