@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import sys
 import threading
 import time
+import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -239,3 +241,15 @@ def test_what_a_node_loads(tmp_path):
     names = set(loaded.said().split())
     assert "stamina" in names
     assert not {"torch", "numpy", "pydantic", "httpx", "rich", "uvicorn", "sqlalchemy", "polars"} & names
+
+
+@pytest.mark.parametrize("module", ["cli.node", "federation.node.masked_round", "service.node_keeper"])
+def test_a_node_needs_no_library_of_a_servers(tmp_path, module):
+    """The extra `node` is enough."""
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    wanted = project["optional-dependencies"]["server"]
+    names = {re.split(r"[\[>]", each)[0].replace("-", "_") for each in wanted} - {"solera", "uvicorn"}
+    assert "alembic" in names
+    code = f"import sys; sys.modules |= dict.fromkeys({names}); import solera.{module}"
+    loaded = Process([sys.executable, "-c", code], environment(), tmp_path / "log")
+    assert loaded._popen.wait(60) == 0, loaded.said()
