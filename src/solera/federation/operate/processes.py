@@ -107,7 +107,8 @@ class Process:
 
 def apart(do: Callable[P, T], *given: P.args, **more: P.kwargs) -> T:
     """What a function returns or raises in a process of its own, whose libraries end with it."""
-    with ProcessPoolExecutor(1, mp_context=get_context("fork")) as pool:
+    follow = _follow if _can_follow() else None
+    with ProcessPoolExecutor(1, mp_context=get_context("fork"), initializer=follow) as pool:
         return pool.submit(do, *given, **more).result()
 
 
