@@ -17,6 +17,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import (
@@ -216,7 +217,7 @@ def read_public_key(
     """The public key of a node."""
     try:
         key = load_ssh_public_key(path.read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, UnsupportedAlgorithm):
         key = None
     if not isinstance(key, ec.EllipticCurvePublicKey):
         raise DeployError(f"{path} is not a node's public key", hint)
