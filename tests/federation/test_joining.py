@@ -11,6 +11,7 @@ import threading
 import time
 import tomllib
 from collections.abc import Callable, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -253,3 +254,34 @@ def test_a_node_needs_no_library_of_a_servers(tmp_path, module):
     code = f"import sys; sys.modules |= dict.fromkeys({names}); import solera.{module}"
     loaded = Process([sys.executable, "-c", code], environment(), tmp_path / "log")
     assert loaded._popen.wait(60) == 0, loaded.said()
+
+
+def test_a_connection_that_broke_is_made_again(monkeypatch):
+    """By the next request at once: where the server has ended it, and where a signal came while it was waited."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version, timeout = "HTTP/1.1", 0.2
+
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        line = Connection(Address("127.0.0.1", server.server_port))
+        assert line.ask("GET", "/").status == 200
+        time.sleep(0.5)
+        assert line.ask("GET", "/").status == 200
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(line._line, "getresponse", interrupted)
+            line.ask("GET", "/")
+        assert line.ask("GET", "/").status == 200
+        line.close()
+        server.shutdown()

@@ -84,7 +84,7 @@ class Connection:
             self._line.request(method, path, body, headers or {})
             answer = self._line.getresponse()
             return Answer(answer.status, answer.headers.get("content-type", ""), answer.read())
-        except FAILURES:
+        except BaseException:  # also where a signal ends the node: what it says last needs another connection
             self._line.close()
             raise
 
