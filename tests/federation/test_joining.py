@@ -257,7 +257,7 @@ def test_a_node_needs_no_library_of_a_servers(tmp_path, module):
 
 
 def test_a_connection_that_broke_is_made_again(monkeypatch):
-    """By the next request at once: where the server has ended it, and where a signal came while it was waited."""
+    """By the next request at once: where the server has ended it, and where a signal ended the wait."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version, timeout = "HTTP/1.1", 0.2
