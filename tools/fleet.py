@@ -29,7 +29,6 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 import psutil
 import torch
@@ -52,18 +51,20 @@ from solera.device.publish import start
 from solera.engine import OneRound
 from solera.federation.common.address import Address
 from solera.federation.common.authority import make_keys, make_node_key
+from solera.federation.common.connection import FAILURES, Connection
+from solera.federation.common.packets import to_bytes
 from solera.federation.common.protocol import Packet
 from solera.federation.common.settings import Settings
-from solera.federation.node.answers import answer
-from solera.federation.node.line import Line, read_key, trust
+from solera.federation.node.line import Line, read_key
 from solera.federation.node.membership import pin
+from solera.federation.node.worker import answer, received
 from solera.federation.operate import server
 from solera.federation.operate.processes import Process, free_port
 from solera.federation.secure.roster import make_roster
 from solera.federation.server.coordinator import Coordinator
 from solera.federation.server.folder import FederationFolder
 from solera.federation.web.signing import device_number
-from solera.privacy.secagg import public_identity
+from solera.privacy.identity import public_identity
 
 METHOD = "fedease"
 OPEN = Policy(least_nodes=2, least_users=1, rounds_per_day=100_000, sums_without_noise=100_000)
@@ -101,9 +102,13 @@ class Node:
 
     working = threading.Semaphore(1)  # numpy and torch answer one at a time
 
-    def __init__(self, root: Path, number: int, address: Address, wrong: str, client: httpx.Client) -> None:
+    def __init__(self, root: Path, number: int, address: Address, wrong: str) -> None:
         self._home, self._wrong = root / f"home-{number}", wrong
-        self.line = Line(address, read_key(root / "keys/nodes" / f"node-{number}"), client=client)
+        self.line = Line(
+            address,
+            read_key(root / "keys/nodes" / f"node-{number}"),
+            connection=Connection(address, timeout=120),
+        )
         self.line._ahead = {"ahead": 3600.0, "behind": -3600.0}.get(wrong, 0.0)  # as with such a clock
 
     def run(self) -> None:
@@ -118,12 +123,13 @@ class Node:
                     continue
                 if self._wrong == "garbage" and task.kind in {"train", "mask"}:
                     noise = {"kernel": np.frombuffer(os.urandom(400), np.uint8)}
-                    reply = Packet({"protocol": 4, "noise": os.urandom(20).hex()}, noise)
+                    reply = to_bytes(Packet({"protocol": 4, "noise": os.urandom(20).hex()}, noise))
                 else:
                     with self.working:
-                        reply = answer(task.kind, task.packet, self._home)
+                        packet = received(task.body, task.shared)
+                        reply = to_bytes(answer(task.kind, packet, self._home))
                 self.line.send(task, reply)
-            except (SoleraError, httpx.HTTPError) as error:
+            except (SoleraError, *FAILURES) as error:
                 sys.stderr.write(f"{self._home.name}: {error!r}\n")
                 self.line.stop.wait(1.0)
 
@@ -131,12 +137,8 @@ class Node:
 def nodes(root: Path, address: Address, first: int, last: int, *, chaos: bool) -> None:
     """One process of nodes, until it is ended."""
     torch.set_num_threads(1)
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-    client = httpx.Client(
-        base_url=address.url, verify=trust(address), timeout=httpx.Timeout(120), limits=limits
-    )
     for number in range(first, last):
-        node = Node(root, number, address, behaviour(number, chaos=chaos), client)
+        node = Node(root, number, address, behaviour(number, chaos=chaos))
         threading.Thread(target=node.run, daemon=True).start()
     signal.pause()
 

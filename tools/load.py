@@ -31,13 +31,12 @@ from engines import nginx, postgres
 
 from solera.federation.common.address import Address, tag_of
 from solera.federation.common.authority import make_keys
+from solera.federation.common.wire import ANSWER, CHECK_IN
 from solera.federation.operate import server
 from solera.federation.operate.processes import free_port
 from solera.federation.web.signing import device_number, signed_headers
 from solera.federation.web.store import Message, Store
-from solera.federation.web.wire import ANSWER, CHECK_IN
-from solera.privacy.secagg import public_identity
-from solera.privacy.secagg.identity import new_identity
+from solera.privacy.identity import new_identity, public_identity
 
 CONNECTIONS = 64
 SIGNERS = 20_000  # devices whose secret keys the generator has; the others are rows as any

@@ -38,11 +38,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "federation"))
 from engines import postgres
 
 from reporting import NEWEST, Services, line_of
-from solera.federation.reports.sending import Sender
+from solera.federation.reports.contributing import Sender
 from solera.federation.reports.service import Plan
+from solera.privacy.identity import new_identity
 from solera.privacy.reports.measurements import Ledger, Measurement, measurements
 from solera.privacy.reports.reporter import Reporter
-from solera.privacy.secagg import new_identity
 
 ACTIVE = 0.35  # part of the devices that are there in a night
 MARGIN = 0.4  # of an epoch in which no device begins

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("cryptography", reason="needs the deploy extra")
-pytest.importorskip("alembic", reason="needs the deploy extra")
+pytest.importorskip("cryptography", reason="needs the extra server")
+pytest.importorskip("alembic", reason="needs the extra server")
 
 from one_process import ITEMS, Local
 from solera.device import keys as publisher

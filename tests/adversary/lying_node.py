@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from solera.federation.common.protocol import MESSAGE, Packet
-from solera.federation.node.answers import Answers, answer
+from solera.federation.node.worker import Answers, answer
 
 
 def answers_of(device: Path) -> Answers:

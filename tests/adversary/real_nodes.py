@@ -20,7 +20,7 @@ from solera.federation.common.authority import make_keys
 from solera.federation.common.settings import Settings
 from solera.federation.node.membership import pin
 from solera.federation.node.worker import WORKER_APP
-from solera.federation.operate import node_process, run, server
+from solera.federation.operate import node_process, serve, server
 from solera.federation.operate.processes import free_port
 from solera.federation.secure.roster import read_roster, read_roster_key
 from solera.federation.server.folder import FederationFolder
@@ -88,7 +88,7 @@ class RealNodes:
 
     def run(self) -> None:
         """All rounds that are left."""
-        run.run(self.folder, lambda entry: None, nodes=len(self.homes))
+        serve.run(self.folder, lambda entry: None, nodes=len(self.homes))
 
     def lines(self, name: str) -> list[dict[str, Any]]:
         return FederationFolder(self.folder).lines(name)

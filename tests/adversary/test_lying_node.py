@@ -16,7 +16,7 @@ from one_process import FEW
 from solera.core.upload import Totals
 from solera.federation.common.protocol import MESSAGE, Enrolment
 from solera.federation.node.node import Node
-from solera.federation.server.node_ledger import Ledger
+from solera.federation.server.round import Ledger
 
 LIAR = 102
 

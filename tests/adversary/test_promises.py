@@ -25,10 +25,10 @@ from solera.federation.common.invitation import Invitation
 from solera.federation.common.protocol import PROTOCOL, Evaluation, Packet
 from solera.federation.node import accepted
 from solera.federation.node import masked_round as on_nodes
-from solera.federation.node.answers import answer
 from solera.federation.node.masked_round import open_node
 from solera.federation.node.membership import Membership
 from solera.federation.node.node import Node
+from solera.federation.node.worker import answer
 from solera.federation.operate.inviting import invitation
 from solera.federation.secure.masked import values_of
 from solera.federation.server import masked_round as secure_round

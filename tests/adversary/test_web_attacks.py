@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import socket
+import ssl
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
@@ -38,7 +39,6 @@ from web import (
     peak,
     push,
     status_of,
-    trusting,
     web,
     words_of,
     zeros,
@@ -49,15 +49,16 @@ from solera.core.errors import DeployError, RunError
 from solera.device.policy import Agreement
 from solera.federation.common.address import Address
 from solera.federation.common.authority import make_keys
+from solera.federation.common.connection import Answer, Connection
 from solera.federation.common.invitation import Code
+from solera.federation.common.wire import ADMIT, ANSWER, BLOB, CHECK_IN, LARGEST, PACKET, SMALL
 from solera.federation.node import line as lines
 from solera.federation.node.line import ConnectedError, Line, UnknownError
 from solera.federation.operate import server as serving
 from solera.federation.operate.inviting import invitation
 from solera.federation.operate.processes import free_port
 from solera.federation.web.signing import WINDOW
-from solera.federation.web.wire import ADMIT, ANSWER, BLOB, CHECK_IN, LARGEST, PACKET, SMALL
-from solera.privacy.secagg.identity import new_identity, sign
+from solera.privacy.identity import new_identity, sign
 
 GIGABYTE = 1000 * MB
 INPUTS, MANY = 150, int(os.environ.get("SOLERA_INPUTS", "5000"))
@@ -265,12 +266,15 @@ def test_a_wrong_clock_corrects_itself(server, node, ahead, monkeypatch):
     real, statuses = time.time, []
     clock = SimpleNamespace(time=lambda: real() + ahead, monotonic=time.monotonic, sleep=time.sleep)
     monkeypatch.setattr(lines, "time", clock)
-    client = httpx.Client(
-        base_url=server.address.url,
-        verify=trusting(server.address),
-        event_hooks={"response": [lambda answer: statuses.append(answer.status_code)]},
-    )
-    line = Line(server.address, server.caller(node).key, client=client)
+    line = Line(server.address, server.caller(node).key)
+    ask = line._connection.ask
+
+    def asked(*given: Any) -> Answer:
+        answer = ask(*given)
+        statuses.append(answer.status)
+        return answer
+
+    monkeypatch.setattr(line._connection, "ask", asked)
     for _ in range(2):
         line.join()
     line.leave()
@@ -304,12 +308,13 @@ def test_a_server_with_another_certificate(server, foreign, reached):
     known = server.caller(1)
     wrong = Line(replace(server.address, ca=foreign / "ca.pem"), known.key)
     wrong.stop.set()
-    with pytest.raises((httpx.ConnectError, DeployError)):
+    with pytest.raises((ssl.SSLCertVerificationError, DeployError)):
         wrong.join()
-    with httpx.Client(base_url=server.address.url, verify=trusting(server.address)) as client:
-        elsewhere = Line(replace(server.address, ca=foreign / "ca.pem"), known.key, client=client)
-        with pytest.raises(DeployError, match="not signed as this federation asks"):
-            elsewhere.join()  # its words are for the other federation alone
+    led = Connection(server.address)
+    elsewhere = Line(replace(server.address, ca=foreign / "ca.pem"), known.key, connection=led)
+    with pytest.raises(DeployError, match="not signed as this federation asks"):
+        elsewhere.join()  # its words are for the other federation alone
+    led.close()
     reached("refused by the device")
 
 

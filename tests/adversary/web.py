@@ -19,13 +19,13 @@ from solera.federation.common.address import Address, tag_of
 from solera.federation.common.authority import make_keys
 from solera.federation.common.packets import to_bytes
 from solera.federation.common.protocol import Packet
+from solera.federation.common.wire import CHECK_IN, PACKET, unpack_task
 from solera.federation.node.line import read_key
 from solera.federation.operate import server as serving
 from solera.federation.operate.processes import free_port
 from solera.federation.web.signing import device_number, signed_headers
 from solera.federation.web.store import Message, Store
-from solera.federation.web.wire import CHECK_IN, PACKET, unpack_task
-from solera.privacy.secagg import public_identity
+from solera.privacy.identity import public_identity
 
 NODES = 12
 ATTACKER, ELSEWHERE = "127.0.0.2", "127.0.0.3"  # of this machine, too

@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from reporting import Services, line_of
 from solera.device.bundle import Bundle
 from solera.device.page import CONTRIBUTE, Collected, write_page
-from solera.federation.reports.sending import Sender
+from solera.federation.reports.contributing import Sender
 from solera.federation.reports.service import Plan
 from solera.privacy.reports.measurements import Ledger, measurements
 from solera.privacy.reports.reporter import Reporter

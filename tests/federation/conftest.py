@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("cryptography", reason="needs the deploy extra")
-pytest.importorskip("alembic", reason="needs the deploy extra")
+pytest.importorskip("cryptography", reason="needs the extra server")
+pytest.importorskip("alembic", reason="needs the extra server")
 
 from commands import environment, wait_for
 from one_process import FIVE, ITEMS, Local

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from solera.federation.common.protocol import PROTOCOL, Packet
-from solera.federation.node.answers import Answers, answer
+from solera.federation.node.worker import Answers, answer
 
 
 def answers_of(device: Path) -> Answers:

@@ -34,7 +34,7 @@ from solera.federation.common.authority import make_keys
 from solera.federation.node.members import Members
 from solera.federation.node.membership import pin
 from solera.federation.operate import node_process, server
-from solera.federation.operate import run as rounds
+from solera.federation.operate import serve as rounds
 from solera.federation.operate.processes import free_port
 from solera.federation.server.coordinator import Coordinator
 from solera.federation.server.folder import FederationFolder

@@ -28,7 +28,7 @@ from solera.engine import OneRound
 from solera.evaluate import Evaluator, split
 from solera.federation.node.node import Node
 from solera.federation.operate import demo
-from solera.federation.operate.households import Households, start_of
+from solera.federation.operate.demo import Households, start_of
 from solera.federation.operate.processes import Process
 from solera.federation.server.coordinator import Coordinator
 from solera.federation.server.folder import FederationFolder

@@ -18,11 +18,11 @@ from reporting import Services, line_of
 from solera.device.bundle import Bundle
 from solera.device.device import Device
 from solera.device.publish import start
-from solera.federation.reports.sending import Sender
+from solera.federation.reports.contributing import Sender
 from solera.federation.reports.service import Plan
+from solera.privacy.identity import new_identity
 from solera.privacy.reports.measurements import Ledger, Measurement, measurements
 from solera.privacy.reports.reporter import Reporter
-from solera.privacy.secagg import new_identity
 from solera.service import views
 
 PLAN = Plan(federation="films", least_devices=2, reports=12, every=20.0)

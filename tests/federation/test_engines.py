@@ -22,8 +22,7 @@ from solera.federation.operate.processes import Process
 from solera.federation.secure.roster import make_roster
 from solera.federation.server.folder import FederationFolder
 from solera.federation.server.network import WebNetwork
-from solera.federation.web.database import connect
-from solera.federation.web.schema import upgrade
+from solera.federation.web.database import connect, upgrade
 from solera.federation.web.store import Message, Store
 
 pytestmark = [

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("alembic", reason="needs the deploy extra")
+pytest.importorskip("alembic", reason="needs the extra server")
 
 from in_process import run, run_json
 from solera.core.errors import ConfigError, DeployError
@@ -23,7 +23,7 @@ from solera.federation.node.accepted import accept, accepted, leave
 from solera.federation.operate.inviting import invitation, write_qr
 from solera.federation.secure.roster import read_identity_key
 from solera.federation.web.admission import Admission
-from solera.privacy.secagg.identity import sign
+from solera.privacy.identity import sign
 
 SERVER = "recommender.example.org:8000"
 PLAIN = Agreement()

@@ -21,7 +21,7 @@ from solera.federation.secure.influence import BUCKETS
 from solera.federation.secure.roster import ROSTER, make_roster, read_roster, read_roster_key
 from solera.federation.secure.terms import RoundTerms
 from solera.federation.server.masked_round import STAGES
-from solera.privacy.secagg import new_identity, public_identity
+from solera.privacy.identity import new_identity, public_identity
 
 SMALL = {"embedding_size": 4}
 HEAD = 4 + 1 + 32 + 2 + 2  # bytes of a masked upload before its vector

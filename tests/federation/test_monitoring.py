@@ -19,7 +19,7 @@ from solera.federation.common.authority import make_keys
 from solera.federation.operate.metrics import Exporter, serving
 from solera.federation.operate.processes import Process, free_port
 from solera.federation.server.gate import Tally
-from solera.federation.server.serving import Serving
+from solera.federation.server.serve import Serving
 from solera.federation.server.versions import Versions
 from solera.federation.web.store import Nodes
 

@@ -9,10 +9,11 @@ import pytest
 
 from in_process import solera
 from solera.core.errors import ConfigError, DeployError
-from solera.federation.common.address import Address, Place, tag_of
-from solera.federation.operate import reachability
+from solera.federation.common import connection
+from solera.federation.common.address import Address, tag_of
 from solera.federation.operate.processes import free_port
-from solera.federation.operate.run import History
+from solera.federation.operate.serve import History
+from solera.federation.web.database import Place
 
 
 @pytest.mark.parametrize(
@@ -93,4 +94,4 @@ def test_keys_command(tmp_path):
 def test_a_file_that_is_no_authority(tmp_path):
     (tmp_path / "ca.pem").write_text("hello")
     with pytest.raises(DeployError, match="is not an authority's certificate"):
-        reachability.check(Address("127.0.0.1", free_port(), tmp_path / "ca.pem"))
+        connection.check(Address("127.0.0.1", free_port(), tmp_path / "ca.pem"))

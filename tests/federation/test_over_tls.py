@@ -29,8 +29,9 @@ from solera.device.device import Device
 from solera.device.publish import start as new_bundle
 from solera.federation.common.address import Address
 from solera.federation.common.authority import make_keys
-from solera.federation.node.line import Line, read_key, trust
-from solera.federation.operate import run as rounds
+from solera.federation.common.connection import trust
+from solera.federation.node.line import Line, read_key
+from solera.federation.operate import serve as rounds
 from solera.federation.operate import server as serving
 from solera.federation.operate.metrics import serving as metrics_of
 from solera.federation.operate.processes import Process, check_port, free_port

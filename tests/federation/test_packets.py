@@ -8,8 +8,9 @@ import struct
 import numpy as np
 import pytest
 
-from solera.federation.common.packets import from_bytes, join_frames, split_frames, to_bytes
+from solera.federation.common.packets import from_bytes, to_bytes
 from solera.federation.common.protocol import PROTOCOL, Packet, Reason, RefusalError, check_spoken
+from solera.federation.common.wire import join_frames, split_frames
 
 ARRAYS = {"a": np.arange(6, dtype="<f4").reshape(2, 3), "b": np.zeros((0, 4), "<i4"), "c": np.array(7, "<f8")}
 

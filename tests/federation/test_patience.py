@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from solera.federation.server.patience import Patience
+from solera.federation.server.loop import Patience
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,12 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from commands import below, environment, is_running
 from solera.core.errors import ConfigError
-from solera.federation.operate.processes import Process
+from solera.federation.operate.processes import Process, family
 
 PARENT = """
 import os, sys, time
@@ -76,4 +77,36 @@ def test_a_process_ends_with_children_that_left_its_session_and_with_orphans(tmp
 def test_no_program_no_traceback(tmp_path):
     with pytest.raises(ConfigError, match="is not installed") as error:
         Process(["no-such-program"], {"PATH": ""}, tmp_path / "log")
-    assert "solera[deploy]" in error.value.hint
+    assert "solera[node]" in error.value.hint
+
+
+def test_what_is_done_apart_returns_raises_and_ends(tmp_path):
+    """Its libraries, and itself, are gone when the caller goes on, or is killed."""
+    code = """
+import sys, time
+from solera.core.errors import DeployError
+from solera.federation.operate.processes import apart
+def loads(number):
+    import decimal
+    return number + 1
+def fails():
+    raise DeployError("no", "do this")
+print(apart(loads, 1), "decimal" in sys.modules)
+try:
+    apart(fails)
+except DeployError as error:
+    print(error.message, error.hint)
+print("begun", flush=True)
+apart(time.sleep, 60)
+"""
+    process = Process([sys.executable, "-c", code], environment(), tmp_path / "log")
+    try:
+        while "begun" not in process.said() or not family(process.pid):
+            assert process.is_running, process.said()
+            time.sleep(0.05)
+        children = family(process.pid)
+        assert process.said().splitlines() == ["2 False", "no do this", "begun"]
+        os.kill(process.pid, signal.SIGKILL)
+        assert psutil.wait_procs(children, 20)[1] == []
+    finally:
+        process.stop()

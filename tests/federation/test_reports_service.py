@@ -12,11 +12,11 @@ import pytest
 
 from reporting import Services, line_of
 from solera.core.errors import DeployError
-from solera.federation.reports.sending import Sender
+from solera.federation.reports.contributing import Sender
 from solera.federation.reports.service import Plan
+from solera.privacy.identity import new_identity
 from solera.privacy.reports.measurements import Ledger, Measurement, counted, measurements
 from solera.privacy.reports.reporter import Reporter
-from solera.privacy.secagg import new_identity
 
 LEAST, REPORTS, EVERY = 2, 12, 20.0
 

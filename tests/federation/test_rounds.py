@@ -20,7 +20,7 @@ from solera.federation.common.protocol import PROTOCOL, Packet, Reason, declined
 from solera.federation.common.settings import Settings
 from solera.federation.common.uploads import declared
 from solera.federation.node.node import Node
-from solera.federation.operate.status import Status
+from solera.federation.operate.figures import Status
 from solera.federation.server.folder import FederationFolder
 from solera.methods import find, names
 

@@ -11,7 +11,7 @@ import pytest
 from solera.core.errors import DeployError
 from solera.federation.operate import serve
 from solera.federation.server.plan import ServePlan
-from solera.federation.server.serving import Serving
+from solera.federation.server.serve import Serving
 
 AWAY = DeployError("the database does not answer", "check --database")
 FULL = OSError(28, "No space left on device")
@@ -83,5 +83,5 @@ def test_a_full_disk_does_not_keep_the_command_from_ending(served, tmp_path, mon
     def full(*_: Any) -> None:
         raise FULL
 
-    monkeypatch.setattr("solera.federation.server.serving.write_atomically", full)
+    monkeypatch.setattr("solera.federation.server.serve.write_atomically", full)
     assert served(Database(None)) == ["serving"]

@@ -14,7 +14,7 @@ import pytest
 from real import few_nodes
 
 from commands import environment, solera
-from solera.federation.server.serving import Serving
+from solera.federation.server.serve import Serving
 from solera.federation.server.versions import Versions
 
 pytestmark = [

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from solera.core.errors import ConfigError
-from solera.federation.server.schedule import Cron, Quiet, Schedule, parse_duration
+from solera.federation.server.plan import Cron, Quiet, Schedule, parse_duration
 
 
 def at(text: str) -> datetime:
@@ -55,13 +55,14 @@ def test_cron(cron, after, expected):
         ("* * * *", "4 fields"),
         ("60 * * * *", "minute"),
         ("* 24 * * *", "hour"),
-        ("* * 0 * *", "day"),
+        ("* * 0 * *", "day-of-month"),
         ("* * * 13 *", "month"),
-        ("* * * * 8", "weekday"),
+        ("* * * * 8", "day-of-week"),
         ("*/0 * * * *", "minute"),
         ("9-5 * * * *", "minute"),
         ("a * * * *", "minute"),
-        ("0 0 31 2 *", "never comes"),
+        ("* * * * * *", "6 fields"),
+        ("0 0 31 2 *", "day-of-month"),
     ],
 )
 def test_a_wrong_cron_expression_names_its_field(cron, says):

@@ -21,8 +21,9 @@ from solera.device.ledger import Ledger
 from solera.device.outbox import BECAUSE
 from solera.device.policy import Agreement
 from solera.device.publish import start
+from solera.federation.common import connection
 from solera.federation.node.accepted import accepted
-from solera.federation.operate import node_process, reachability
+from solera.federation.operate import node_process
 from solera.federation.operate.inviting import invitation
 from solera.federation.operate.processes import Process, free_port
 from solera.service import node_keeper
@@ -215,14 +216,14 @@ def test_without_the_extra_the_page_says_what_installs_it(folder, link, monkeypa
     headers = {"Authorization": f"Bearer {SECRET}"}
     with TestClient(service(folder, "me", SECRET, Place(HOST)), f"http://{HOST}", headers=headers) as client:
         found = client.get("/page/part").json()
-        assert (found["missing"]["next"], found["accepted"]) == ("pip install 'solera[deploy]'", None)
+        assert (found["missing"]["next"], found["accepted"]) == ("pip install 'solera[node]'", None)
         refusals = [
             client.post("/page/invitation", json={"text": link}),
             client.put("/page/invitation", json={"text": link}),
             client.delete("/page/invitation"),
         ]
     assert {(each.status_code, each.json()["next"]) for each in refusals} == {
-        (400, "pip install 'solera[deploy]'")
+        (400, "pip install 'solera[node]'")
     }
 
 
@@ -249,7 +250,7 @@ def test_why_a_node_has_ended(tmp_path, said, message, silent):
     process._popen.wait(20)
     found = _why(process)
     assert message in found.message
-    assert isinstance(found, reachability.SilenceError) is silent
+    assert isinstance(found, connection.SilenceError) is silent
 
 
 @pytest.fixture
@@ -260,7 +261,7 @@ def fake_node(tmp_path, monkeypatch) -> Path:
     program.chmod(0o700)
     monkeypatch.setattr(sys, "executable", str(program))
     monkeypatch.setattr(node_keeper, "accepted", lambda folder: SimpleNamespace(address=None))
-    monkeypatch.setattr(reachability, "check", lambda address: None)
+    monkeypatch.setattr(connection, "check", lambda address: None)
     monkeypatch.setattr(node_keeper, "_ENDED", 0.1)
     return tmp_path / "does"
 
@@ -298,7 +299,7 @@ def test_a_server_that_falls_silent_is_waited_for(tmp_path, fake_node, monkeypat
 
     def check(address: None) -> None:
         if not answers[-1]:
-            raise reachability.SilenceError("no server answers")
+            raise connection.SilenceError("no server answers")
 
     async def follow() -> None:
         fake_node.write_text("echo 'node 7 takes part; Ctrl-C ends it'; sleep 60\n")
@@ -311,6 +312,6 @@ def test_a_server_that_falls_silent_is_waited_for(tmp_path, fake_node, monkeypat
         await reached(keeper, "connected")
         await keeper.stop()
 
-    monkeypatch.setattr(reachability, "check", check)
+    monkeypatch.setattr(connection, "check", check)
     monkeypatch.setattr(node_keeper, "_ASK", 0.0)
     asyncio.run(follow())

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from mutations import array, bytes_of, json_of, structure
 
-from solera.federation.common.packets import from_bytes, join_frames, split_frames, to_bytes
+from solera.federation.common.packets import from_bytes, to_bytes
 from solera.federation.common.protocol import MESSAGE, Packet
+from solera.federation.common.wire import join_frames, split_frames
 
 
 def odd_packet(draw: random.Random, good: Packet) -> Packet:

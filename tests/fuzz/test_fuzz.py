@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-pytest.importorskip("alembic", reason="needs the deploy extra")
+pytest.importorskip("alembic", reason="needs the extra server")
 
 from exports import KINDS, TABLE
 from mutations import bytes_of, fuzz, json_of

@@ -42,6 +42,7 @@ def test_the_values_fit_their_schema():
         ("server", "nodes", ["../ca.key"]),
         ("server", "replicas", 2),
         ("server", "workers", 2),  # without PostgreSQL
+        ("nginx", "image", ""),
         ("serve", "settings", ""),
     ],
 )
@@ -82,14 +83,15 @@ def test_only_what_is_wanted_is_made():
     }
     server = rendered("--set", "serve.enabled=false", "--set", "server.metrics=false")
     kinds = {"PersistentVolumeClaim", "Service", "Deployment"}
-    assert set(server) == {(kind, "films-server") for kind in kinds}
-    assert len(server["Deployment", "films-server"]["spec"]["template"]["spec"]["containers"]) == 1
+    assert set(server) == {(kind, "films-server") for kind in kinds} | {("ConfigMap", "films-server-nginx")}
+    containers = server["Deployment", "films-server"]["spec"]["template"]["spec"]["containers"]
+    assert [each["name"] for each in containers] == ["server", "nginx"]
 
 
 @needs_helm
 def test_pods_call_commands_and_mount_volumes_that_exist():
     made = rendered(*NODE, "--set", "node.join=true", "--set", "server.nodes={node-1,node-2}")
-    for name, containers in (("films-server", 2), ("films-node", 2)):
+    for name, containers in (("films-server", 3), ("films-node", 2)):
         spec = made["Deployment", name]["spec"]
         assert spec["replicas"] == 1
         assert spec["selector"]["matchLabels"] == spec["template"]["metadata"]["labels"]
@@ -99,12 +101,33 @@ def test_pods_call_commands_and_mount_volumes_that_exist():
         assert len(programs) == containers
         for program in programs:
             assert {mount["name"] for mount in program["volumeMounts"]} <= volumes
+            if program["name"] == "nginx":
+                continue
             words = list(program["args"])
             if program.get("command") == ["sh", "-c"]:
                 words = words[0].split("|| solera ")[1].split()
             check_command(words)
     keys = made["Deployment", "films-server"]["spec"]["template"]["spec"]["volumes"][1]["secret"]["items"]
     assert {"key": "node-2.pub", "path": "nodes/node-2.pub"} in keys
+
+
+@needs_helm
+def test_nginx_is_in_front():
+    """With the files that are tested on their own, for the chart's folder and port."""
+    made = rendered("--set", "server.folder=books", "--set", "server.port=8443")
+    given = made["ConfigMap", "films-server-nginx"]["data"]
+    files = {path.name: path.read_text() for path in (CHART / "nginx").iterdir()}
+    changed = files["solera.conf"].replace("/films/", "/books/").replace("8000", "8443")
+    assert given == files | {"solera.conf": changed}
+    pod = made["Deployment", "films-server"]["spec"]["template"]["spec"]
+    server, nginx = pod["containers"][:2]
+    mounts = [{each["mountPath"]: each["name"] for each in one["volumeMounts"]} for one in (server, nginx)]
+    assert "--socket=/run/solera/server.sock" in server["args"]
+    assert mounts[0]["/run/solera"] == mounts[1]["/run/solera"] == "socket"
+    assert mounts[0]["/data"] == mounts[1]["/var/lib/solera"] == "data"
+    assert nginx["ports"] == [{"name": "nodes", "containerPort": 8443}]
+    assert "unix:/run/solera/server.sock" in changed
+    assert nginx["command"][:3] == ["nginx", "-c", "/etc/nginx/solera/nginx.conf"]
 
 
 @needs_helm

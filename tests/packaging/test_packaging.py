@@ -25,13 +25,12 @@ from engines import postgres
 from commands import environment
 from programs import program
 from solera.core.errors import DeployError
+from solera.federation.common import connection
 from solera.federation.common.address import Address
 from solera.federation.common.authority import make_keys
-from solera.federation.operate import reachability
+from solera.federation.operate.figures import nodes_of
 from solera.federation.operate.processes import Process, free_port
-from solera.federation.operate.status import nodes_of
-from solera.federation.web.blobs import Blobs
-from solera.federation.web.store import Nodes
+from solera.federation.web.store import Blobs, Nodes
 
 PACKAGING = Path(__file__).parents[2] / "packaging"
 # schema/compose-spec.json of github.com/compose-spec/compose-spec, commit 170098ba, Apache-2.0
@@ -198,7 +197,7 @@ def test_what_the_compose_file_starts_finds_each_other(tmp_path, services):
 
 def answers(address: Address) -> bool:
     try:
-        reachability.check(address)
+        connection.check(address)
     except DeployError:
         return False
     return True

@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 FILES = {
-    ROOT / "packaging" / "requirements.txt": ("deploy", "postgres"),
+    ROOT / "packaging" / "requirements.txt": ("server",),
     ROOT / "packaging" / "device-requirements.txt": (),
 }
 _HEADER = "# Made from uv.lock by tools/packaging/image_requirements.py.\n"

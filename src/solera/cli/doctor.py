@@ -52,7 +52,9 @@ def doctor(
     found["cache"] = str(cache_dir())
     found["datasets_here"] = [name for name in names() if available(name) in ("folder", "cache")]
     found["extras"] = {
-        "deploy": package_version("flwr"),
+        "node": package_version("stamina"),
+        "server": package_version("alembic"),
+        "flower": package_version("flwr"),
         "ials": package_version("implicit"),
     }
     problems = []

@@ -192,7 +192,7 @@ def run(
     from solera.dp.settings import DP
     from solera.federation.common.private_files import private_files
     from solera.federation.common.settings import Settings, check_roster
-    from solera.federation.operate import run as operate
+    from solera.federation.operate import serve as operate
     from solera.federation.operate.processes import ended_by_signals
     from solera.federation.server.folder import FederationFolder
 

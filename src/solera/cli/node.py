@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -54,65 +54,97 @@ def start(
 
     Example: solera node start me --server recommender.example.org:8000 --ca ca.pem --key node-1 --join
     """
+    from functools import partial
+
+    from solera.federation.common.address import Address
+    from solera.federation.common.private_files import private_files
+    from solera.federation.operate import node_process
+    from solera.federation.operate.processes import apart, ended_by_signals
+
+    given = Given(device, server, ca, key, insecure, roster, roster_key, join)
+    given, told = apart(_checked, given)
+    if insecure:
+        err.print(f"[bold yellow]warning:[/] {OPEN}", highlight=False, soft_wrap=True)
+    assert given.server is not None
+    address = Address.parse(given.server, given.ca and given.ca.resolve())
+    key = given.key and given.key.resolve()
+    with private_files(), ended_by_signals(), node_process.alone(device):
+        for line in told:
+            out.print(line, highlight=False, soft_wrap=True)
+        try:
+            node_process.serve(device, address, key, say, joined=partial(apart, _joined, given))
+        except KeyboardInterrupt:
+            out.print("the node ends")
+
+
+class Given(NamedTuple):
+    """What a start is given."""
+
+    device: Path
+    server: str | None
+    ca: Path | None
+    key: Path | None
+    insecure: bool
+    roster: Path | None
+    roster_key: Path | None
+    join: bool
+
+
+def _checked(given: Given) -> tuple[Given, list[str]]:
+    """The same with what the accepted invitation says, and what to tell. Changes nothing."""
     from solera.core.errors import ConfigError
     from solera.device.device import Device
     from solera.device.ledger import JOINED, Ledger
-    from solera.federation.common.address import Address
-    from solera.federation.common.private_files import private_files
     from solera.federation.node.accepted import accepted
     from solera.federation.node.membership import to_pin
-    from solera.federation.operate import node_process
-    from solera.federation.operate.processes import ended_by_signals
+    from solera.federation.operate.node_process import check_key
 
-    invited = accepted(device) if server is None else None
+    device, told = given.device, []
+    invited = accepted(device) if given.server is None else None
     if invited:
-        server, ca, key = invited.invitation.server, ca or invited.ca, key or invited.key
-    if invited and join:
+        given = given._replace(
+            server=invited.invitation.server, ca=given.ca or invited.ca, key=given.key or invited.key
+        )
+    if invited and given.join:
         raise ConfigError(
             "--join would agree to more than the invitation that was accepted", "leave out --join"
         )
-    if server is None:
+    if given.server is None:
         raise ConfigError(
             f"{device} has accepted no invitation", "give --server; or accept one: solera device join"
         )
-    if insecure == (ca is not None or key is not None) or (ca is None) != (key is None):
+    has_ca, has_key = given.ca is not None, given.key is not None
+    if given.insecure == (has_ca or has_key) or has_ca != has_key:
         raise ConfigError(
             "give either --ca and --key, or --insecure", "ask the server's operator for ca.pem and a key"
         )
-    address = Address.parse(server, ca and ca.resolve())
-    key = key and key.resolve()
-    if insecure:
-        err.print(f"[bold yellow]warning:[/] {OPEN}", highlight=False, soft_wrap=True)
-    node_process.check_key(key)
-    with private_files(), ended_by_signals(), node_process.alone(device):
-        with closing(Device.open(device)) as opened:
-            ledger = Ledger(opened.store)
-            joined = any(each["standing"] == JOINED for each in ledger.federations())
-            agreed = join or joined or ledger.joins_next
-            pinned = to_pin(opened.store, key, ca, roster, roster_key)
+    check_key(given.key)
+    with closing(Device.open(device)) as opened:
+        ledger = Ledger(opened.store)
+        joined = any(each["standing"] == JOINED for each in ledger.federations())
+        pinned = to_pin(opened.store, given.key, given.ca, given.roster, given.roster_key)
         if pinned and pinned.roster.nodes:
-            out.print(
+            told.append(
                 f"uploads are masked: {len(pinned.roster.nodes)} nodes are in the roster"
-                f" {pinned.roster.digest[:16]}",
-                highlight=False,
+                f" {pinned.roster.digest[:16]}"
             )
-        if not agreed:
-            out.print(
+        if not (given.join or joined or ledger.joins_next):
+            told.append(
                 "you have not agreed to any federation yet: this node will decline until you do;"
-                f" see solera device status {device}",
-                highlight=False,
-                soft_wrap=True,
+                f" see solera device status {device}"
             )
+    return given, told
 
-        def keep() -> None:
-            """Change the device once the server has taken its key: a refused start changes nothing."""
-            with closing(Device.open(device)) as opened, opened.store.writing():
-                if pinned:
-                    pinned.pin(opened.store)
-                if join:
-                    Ledger(opened.store).join_next()
 
-        try:
-            node_process.serve(device, address, key, say, joined=keep)
-        except KeyboardInterrupt:
-            out.print("the node ends")
+def _joined(given: Given) -> None:
+    """Change the device once the server has taken its key: a refused start changes nothing."""
+    from solera.device.device import Device
+    from solera.device.ledger import Ledger
+    from solera.federation.node.membership import to_pin
+
+    with closing(Device.open(given.device)) as opened, opened.store.writing():
+        pinned = to_pin(opened.store, given.key, given.ca, given.roster, given.roster_key)
+        if pinned:
+            pinned.pin(opened.store)
+        if given.join:
+            Ledger(opened.store).join_next()

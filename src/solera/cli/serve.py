@@ -77,7 +77,7 @@ def status(
 
     Example: solera federation status films --json
     """
-    from solera.federation.operate.status import Status
+    from solera.federation.operate.figures import Status
 
     looked = Status(folder)
     if json:

@@ -23,8 +23,8 @@ from solera.federation.common.json_log import in_round
 from solera.federation.common.packets import from_bytes, to_bytes
 from solera.federation.common.protocol import Packet, Reason, RefusalError, declined
 from solera.federation.common.settings import Settings
-from solera.federation.node.answers import answer
 from solera.federation.node.membership import pin
+from solera.federation.node.worker import answer
 from solera.federation.secure.roster import ROSTER, read_roster, read_roster_key
 from solera.federation.server.folder import FederationFolder
 from solera.federation.server.loop import run_federation
@@ -35,7 +35,7 @@ try:
     from flwr.clientapp import ClientApp
     from flwr.serverapp import Grid, ServerApp
 except ImportError:
-    raise ConfigError("a federation on Flower needs flwr", "pip install 'solera[deploy,flower]'") from None
+    raise ConfigError("a federation on Flower needs flwr", "pip install 'solera[flower]'") from None
 
 ANSWERS = "answers"  # the one kind of message: which of Solera's it is stands in it
 _PACKET, _KIND, _STYLE = "packet", "kind", "solera.packet"

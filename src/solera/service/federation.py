@@ -131,7 +131,7 @@ class FederationRoutes:
         """What runs the node and what reads invitations; an error without the extra."""
         if self._keeper is None:
             raise ConfigError(
-                "to take part in a federation needs more libraries", "pip install 'solera[deploy]'"
+                "to take part in a federation needs more libraries", "pip install 'solera[node]'"
             )
         from solera.service import taking_part  # noqa: PLC0415 - needs the extra
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from solera.core.errors import DeployError, SoleraError
+from solera.federation.common import connection
 from solera.federation.common.address import Address, home_of
 from solera.federation.node.accepted import accepted
-from solera.federation.operate import reachability
 from solera.federation.operate.processes import Process
 
 LOG = "node.log"
@@ -59,7 +59,7 @@ class NodeKeeper:
         while True:
             try:
                 await self._run()
-            except reachability.SilenceError as error:
+            except connection.SilenceError as error:
                 self.status = Status("waiting", error)
                 await asyncio.sleep(_SILENT)
             except SoleraError as error:
@@ -75,7 +75,7 @@ class NodeKeeper:
         there = accepted(self._folder)
         if there is None:
             raise DeployError("this device has accepted no invitation", "paste one")
-        await asyncio.to_thread(reachability.check, there.address)
+        await asyncio.to_thread(connection.check, there.address)
         self.status = Status("connecting")
         command = [sys.executable, "-m", "solera", "node", "start", str(self._folder.resolve())]
         environment = {**os.environ, "TERM": "dumb", "NO_COLOR": "1"}
@@ -96,9 +96,9 @@ class NodeKeeper:
             if self.status.state != "connecting" and time.monotonic() - asked > _ASK:
                 asked = time.monotonic()
                 try:
-                    await asyncio.to_thread(reachability.check, address)
+                    await asyncio.to_thread(connection.check, address)
                     self.status = Status("connected")
-                except reachability.SilenceError as error:  # the node itself waits until it answers again
+                except connection.SilenceError as error:  # the node itself waits until it answers again
                     self.status = Status("waiting", error)
             await asyncio.sleep(_LOOK)
 
@@ -109,5 +109,5 @@ def _why(process: Process) -> SoleraError:
     if not found:
         return DeployError("the node has ended", f"see its log, {process.log}")
     message, hint = found[-1]
-    kind = reachability.SilenceError if message.startswith("no server answers") else DeployError
+    kind = connection.SilenceError if message.startswith("no server answers") else DeployError
     return kind(message, hint)

@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from hypothesis import given
 from hypothesis import strategies as st
 
+from solera.privacy.identity import is_signed, new_identity, public_identity, read_identity, sign
 from solera.privacy.secagg import SecAggError, primitives, shamir
-from solera.privacy.secagg.identity import is_signed, new_identity, public_identity, read_identity, sign
 
 # RFC 8439, appendix A.1, numbers 1, 2 and 4: nonce 0, blocks 0 and 1 of one key and block 2 of another.
 ZERO_KEY = bytes(32)

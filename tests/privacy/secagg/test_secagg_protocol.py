@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from solera.privacy.identity import Identity
 from solera.privacy.secagg import (
     Client,
     Part,
@@ -22,7 +23,6 @@ from solera.privacy.secagg import (
     new_identity,
     run_round,
 )
-from solera.privacy.secagg.identity import Identity
 
 N, T = 20, 14
 PARTS = [

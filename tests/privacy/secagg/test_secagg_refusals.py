@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from parties import PARTS, VALUES, led_to
 
+from solera.privacy.identity import sign
 from solera.privacy.secagg import Client, SecAggError, Server, Setup, Stage, make_setup, public_identity
 from solera.privacy.secagg import messages as m
-from solera.privacy.secagg.identity import sign
 from solera.privacy.secagg.primitives import new_secret, public_key
 from solera.privacy.secagg.rules import statement
 

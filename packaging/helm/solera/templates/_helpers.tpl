@@ -33,9 +33,21 @@ seccompProfile: {type: RuntimeDefault}
 
 {{- define "solera.container" -}}
 image: {{ .Values.image }}
+{{ include "solera.strict" . }}
+{{- end }}
+
+{{- define "solera.strict" -}}
 imagePullPolicy: {{ .Values.pullPolicy }}
 securityContext:
   allowPrivilegeEscalation: false
   readOnlyRootFilesystem: true
   capabilities: {drop: [ALL]}
+{{- end }}
+
+{{- define "solera.nginx" -}}
+{{- $folder := printf "/var/lib/solera/%s/" .Values.server.folder }}
+{{- $port := printf "%v ssl" .Values.server.port }}
+{{- range $path, $_ := .Files.Glob "nginx/*.conf" }}
+{{ base $path }}: {{ $.Files.Get $path | replace "/var/lib/solera/films/" $folder | replace "8000 ssl" $port | quote }}
+{{- end }}
 {{- end }}

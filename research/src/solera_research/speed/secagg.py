@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from solera.privacy.secagg.identity import Identity, new_identity
+from solera.privacy.identity import Identity, new_identity
 from solera.privacy.secagg.messages import MaskedInput
 from solera.privacy.secagg.rules import Stage
 from solera.privacy.secagg.setup import Part

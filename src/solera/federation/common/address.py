@@ -1,4 +1,4 @@
-"""Where a federation's server is, and where its database is: FOLDER/network/server.json."""
+"""Where a federation's server is, and what its requests are tagged with."""
 
 from __future__ import annotations
 
@@ -8,12 +8,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from solera.core.errors import ConfigError, DeployError
-from solera.core.files import PRIVATE, write_atomically
-from solera.core.types import Frozen
-from solera.federation.common.private_files import private_folder
 
 PORT = 8000
 OPEN = "open"  # the tag of requests where nothing is encrypted
@@ -48,35 +43,6 @@ class Address:
     def from_here(self) -> Address:
         """How this machine itself reaches a server that listens everywhere."""
         return Address(_EVERYWHERE.get(self.host, self.host), self.port, self.ca)
-
-
-class Place(Frozen):
-    """What every command on a federation needs to know of its server; private, as it may have a password."""
-
-    address: str
-    ca: Path | None = None
-    database: str  # postgresql://…, or sqlite:///FILE
-
-    @classmethod
-    def read(cls, folder: Path) -> Place:
-        """As `solera server start` noted it."""
-        try:
-            return cls.model_validate_json((home_of(folder) / "server.json").read_bytes())
-        except (OSError, ValidationError):
-            raise DeployError(
-                f"no server has been started for {folder}", f"solera server start {folder} --keys DIR"
-            ) from None
-
-    def write(self, folder: Path) -> None:
-        """For every later command on this federation."""
-        write_atomically(
-            private_folder(home_of(folder)) / "server.json", self.model_dump_json(indent=2) + "\n", PRIVATE
-        )
-
-    @property
-    def server(self) -> Address:
-        """The server, as this machine reaches it."""
-        return Address.parse(self.address, self.ca)
 
 
 def home_of(folder: Path) -> Path:

@@ -16,25 +16,22 @@ from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
 
-from solera.core.errors import ConfigError, DeployError
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+    load_ssh_public_key,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
-try:
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.hazmat.primitives.serialization import (
-        Encoding,
-        NoEncryption,
-        PrivateFormat,
-        PublicFormat,
-        load_pem_private_key,
-        load_ssh_public_key,
-    )
-    from cryptography.x509.oid import ExtendedKeyUsageOID
-
-    from solera.privacy.secagg.identity import new_identity
-except ImportError:
-    raise ConfigError("keys need cryptography", "pip install 'solera[deploy]'") from None
+from solera.core.errors import DeployError
+from solera.privacy.identity import new_identity
 
 ROSTER_KEY, ROSTER_PUBLIC = "roster.key", "roster.pub"
 LOCAL = ("localhost", "127.0.0.1", "::1")  # in every server certificate: the server talks to itself
@@ -220,7 +217,7 @@ def read_public_key(
     """The public key of a node."""
     try:
         key = load_ssh_public_key(path.read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, UnsupportedAlgorithm):
         key = None
     if not isinstance(key, ec.EllipticCurvePublicKey):
         raise DeployError(f"{path} is not a node's public key", hint)

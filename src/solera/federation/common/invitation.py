@@ -22,7 +22,7 @@ from solera.core.errors import DeployError
 from solera.core.types import Frozen
 from solera.device.policy import Agreement
 from solera.federation.common.address import Address
-from solera.privacy.secagg.identity import Identity, is_signed, sign
+from solera.privacy.identity import Identity, is_signed, sign
 
 SCHEME = "solera-invitation:"
 LONGEST = 1_000_000  # characters of an invitation, unpacked

@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import json
 import math
-import struct
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from solera.device.tensors import Arrays
 from solera.federation.common.protocol import Packet, Reason, RefusalError
+from solera.federation.common.wire import join_frames, split_frames
 
 TYPES = ("<f4", "<f8", "<i4", "|u1")
-_LENGTH = struct.Struct("<I")
 
 
 def to_bytes(packet: Packet) -> bytes:
@@ -64,23 +62,3 @@ def unpack_arrays(listed: Any, data: Any) -> Arrays:
     if at != len(data):
         raise ValueError("more bytes than the arrays have")
     return arrays
-
-
-def join_frames(frames: Iterable[bytes]) -> bytes:
-    """Several texts in one: each after its length."""
-    return b"".join(part for frame in frames for part in (_LENGTH.pack(len(frame)), frame))
-
-
-def split_frames(text: bytes) -> list[bytes]:
-    """The texts again; a ValueError if they are not whole."""
-    found, at = [], 0
-    while at < len(text):
-        if at + _LENGTH.size > len(text):
-            raise ValueError("a length is cut off")
-        (length,) = _LENGTH.unpack_from(text, at)
-        at += _LENGTH.size
-        if at + length > len(text):
-            raise ValueError("a text is cut off")
-        found.append(text[at : at + length])
-        at += length
-    return found

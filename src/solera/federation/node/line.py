@@ -1,35 +1,32 @@
 """A device's line to its server: it checks in, fetches what it is to answer, and answers.
 
 It repeats what a server does not take now, for as long as the node runs. Requests are signed; where the
-server tells that the device's clock is wrong, the line signs with the server's.
+server tells that the device's clock is wrong, the line signs with the server's. What is said in tasks and
+answers is read where they are answered: a node that waits needs no numpy for that.
 """
 
 from __future__ import annotations
 
+import http.client
 import json
 import logging
 import secrets
-import ssl
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-import httpx
 import stamina
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 
 from solera.core.errors import DeployError
-from solera.core.text import clean_text
 from solera.federation.common.address import Address, tag_of
-from solera.federation.common.packets import from_bytes, to_bytes
-from solera.federation.common.protocol import Packet
+from solera.federation.common.connection import FAILURES, Answer, Connection
+from solera.federation.common.wire import ANSWER, BLOB, CHECK_IN, PACKET, unpack_task
 from solera.federation.web.signing import device_number, signed_headers
-from solera.federation.web.wire import ANSWER, BLOB, CHECK_IN, PACKET, unpack_task
-from solera.privacy.secagg import public_identity
-from solera.privacy.secagg.identity import new_identity
+from solera.privacy.identity import new_identity, public_identity
 
 _LOG = logging.getLogger("solera.node")
 _WAIT = 25.0  # seconds that a check-in may be kept open
@@ -55,12 +52,13 @@ class ConnectedError(DeployError):
 
 
 class Task(NamedTuple):
-    """Something to answer."""
+    """Something to answer: a packet, and a second one with what many devices are sent, both as bytes."""
 
     id: str
     kind: str
     round: str
-    packet: Packet
+    body: bytes
+    shared: bytes = b""
 
 
 class _Passing(Exception):  # noqa: N818 - not for users
@@ -80,11 +78,6 @@ def read_key(path: Path) -> ec.EllipticCurvePrivateKey:
     return found
 
 
-def trust(address: Address) -> ssl.SSLContext | bool:
-    """Whom a line believes to be the server."""
-    return False if address.ca is None else ssl.create_default_context(cafile=address.ca)
-
-
 class Line:
     """One device at one server. A line without a key makes one, for a server that lets everybody in."""
 
@@ -94,12 +87,10 @@ class Line:
         key: ec.EllipticCurvePrivateKey | None,
         *,
         stop: threading.Event | None = None,
-        client: httpx.Client | None = None,
+        connection: Connection | None = None,
     ) -> None:
         self._key, self._tag = key or new_identity(), tag_of(address.ca)
-        self._client = client or httpx.Client(
-            base_url=address.url, verify=trust(address), timeout=httpx.Timeout(60, connect=10)
-        )
+        self._connection = connection or Connection(address)
         self.stop = stop or threading.Event()
         self.node_id = device_number(public_identity(self._key))
         self._session = secrets.token_hex(16)
@@ -113,13 +104,13 @@ class Line:
     def leave(self) -> None:
         """Tell the server that the device is gone, if the server is there."""
         self.stop.set()
-        self._client.timeout = httpx.Timeout(_LAST_WORD)
+        self._connection.timeout = _LAST_WORD
         try:
             self._check_in(wait=0, leaving=True)
-        except (DeployError, httpx.HTTPError, _Passing) as error:
+        except (DeployError, *FAILURES, _Passing) as error:
             _LOG.info("the server was not told that the node leaves: %s", error)
         finally:
-            self._client.close()
+            self._connection.close()
 
     def receive(self) -> Task | None:
         """The next task; None if there is none within a while."""
@@ -128,18 +119,13 @@ class Line:
             return None
         head, body = found
         shared = self._fetch(head["blob"]) if head["blob"] else b""
-        if shared is None:
-            return None
-        packet = from_bytes(body)
-        if shared:
-            packet = Packet(packet.fields, from_bytes(shared).arrays | packet.arrays)
-        return Task(head["task"], head["kind"], head["round"], packet)
+        return None if shared is None else Task(head["task"], head["kind"], head["round"], body, shared)
 
-    def send(self, task: Task, reply: Packet) -> None:
+    def send(self, task: Task, reply: bytes) -> None:
         """Answer; what is not wanted any more is dropped."""
-        answer = self._ask("POST", f"{ANSWER}{task.id}", to_bytes(reply), PACKET)
-        if answer.status_code in _DROPPED:
-            _LOG.warning("an answer was not taken: %s", _said(answer)[0])
+        answer = self._ask(f"{ANSWER}{task.id}", reply, PACKET)
+        if answer.status in _DROPPED:
+            _LOG.warning("an answer was not taken: %s", answer.refusal[0])
         elif answer.is_error:
             raise _error(answer)
 
@@ -148,10 +134,10 @@ class Line:
     ) -> tuple[dict[str, str], bytes] | None:
         """Check in: a task, or nothing, after the time for which the server asks."""
         asked = {"session": self._session, "wait": wait, "leaving": leaving}
-        answer = self._ask("POST", CHECK_IN, json.dumps(asked).encode(), "application/json")
+        answer = self._ask(CHECK_IN, json.dumps(asked).encode(), "application/json")
         if answer.is_error:
             raise _error(answer)
-        if answer.headers.get("content-type") == PACKET:
+        if answer.kind == PACKET:
             return None if look else _unpacked(answer.content)
         again = float(answer.json().get("again", 0)) if not leaving else 0.0
         if not look:
@@ -161,32 +147,32 @@ class Line:
     def _fetch(self, name: str) -> bytes | None:
         """A file that many devices are sent; it is asked for once."""
         if self._blob[0] != name:
-            answer = self._trying(lambda: self._client.get(f"{BLOB}{name}"))
+            answer = self._trying(lambda: self._connection.ask("GET", f"{BLOB}{name}"))
             if answer.is_error:  # it is deleted with its task
-                _LOG.warning("a file was not there: %s", _said(answer)[0])
+                _LOG.warning("a file was not there: %s", answer.refusal[0])
                 return None
             self._blob = (name, answer.content)
         return self._blob[1]
 
-    def _ask(self, method: str, path: str, body: bytes, kind: str) -> httpx.Response:
+    def _ask(self, path: str, body: bytes, kind: str) -> Answer:
         """A signed request, until the server has an opinion. Its clock and its count are taken over."""
         for _ in range(3):
-            answer = self._trying(lambda: self._client.send(self._signed(method, path, body, kind)))
-            if answer.status_code != httpx.codes.UNAUTHORIZED or not self._adopt(answer):
+            answer = self._trying(
+                lambda: self._connection.ask("POST", path, body, self._headers(path, body, kind))
+            )
+            if answer.status != http.client.UNAUTHORIZED or not self._adopt(answer):
                 break
         return answer
 
-    def _signed(self, method: str, path: str, body: bytes, kind: str) -> httpx.Request:
+    def _headers(self, path: str, body: bytes, kind: str) -> dict[str, str]:
         now = time.time() + self._ahead
         self._nonce = max(self._nonce + 1, int(now * 1e6))
-        headers = signed_headers(
-            self._key, method, path, body, tag=self._tag, created=int(now), nonce=self._nonce
+        signed = signed_headers(
+            self._key, "POST", path, body, tag=self._tag, created=int(now), nonce=self._nonce
         )
-        return self._client.build_request(
-            method, path, content=body, headers={**headers, "content-type": kind}
-        )
+        return {**signed, "content-type": kind}
 
-    def _adopt(self, answer: httpx.Response) -> bool:
+    def _adopt(self, answer: Answer) -> bool:
         """Whether a refusal told something that makes the next attempt another one."""
         try:
             said = answer.json()
@@ -200,10 +186,10 @@ class Line:
         self._ahead, self._nonce = ahead, max(self._nonce, nonce)
         return is_new
 
-    def _trying(self, ask: Callable[[], httpx.Response]) -> httpx.Response:
+    def _trying(self, ask: Callable[[], Answer]) -> Answer:
         """Ask until the server answers."""
         waits = stamina.retry_context(
-            on=(httpx.TransportError, _Passing),
+            on=(*FAILURES, _Passing),
             attempts=None,
             timeout=None,
             wait_initial=0.5,
@@ -215,7 +201,7 @@ class Line:
                 if self.stop.is_set() and attempt.num > 2:  # the first may meet a worker that has ended
                     raise DeployError("the node ends", "start it again")
                 answer = ask()
-                if answer.status_code in _BUSY:
+                if answer.status in _BUSY:
                     raise _Passing
         return answer
 
@@ -228,15 +214,9 @@ def _unpacked(content: bytes) -> tuple[dict[str, str], bytes]:
         raise DeployError("the server sent a task that cannot be read", "update Solera") from None
 
 
-def _said(answer: httpx.Response) -> tuple[str, str]:
-    """What a refusal says, and what to do."""
-    try:
-        said = answer.json()
-        return clean_text(str(said["error"]))[:500], clean_text(str(said["next"]))[:500]
-    except (ValueError, KeyError, TypeError):
-        return f"the server answered {answer.status_code}", "ask its operator"
-
-
-def _error(answer: httpx.Response) -> DeployError:
-    kinds = {httpx.codes.FORBIDDEN: UnknownError, httpx.codes.CONFLICT: ConnectedError}
-    return kinds.get(httpx.codes(answer.status_code), DeployError)(*_said(answer))
+def _error(answer: Answer) -> DeployError:
+    kinds: dict[int, type[DeployError]] = {
+        http.client.FORBIDDEN: UnknownError,
+        http.client.CONFLICT: ConnectedError,
+    }
+    return kinds.get(answer.status, DeployError)(*answer.refusal)

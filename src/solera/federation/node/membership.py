@@ -28,8 +28,7 @@ from solera.federation.secure.roster import (
     read_roster,
     read_roster_key,
 )
-from solera.privacy.secagg import public_identity
-from solera.privacy.secagg.identity import Identity
+from solera.privacy.identity import Identity, public_identity
 
 _SETTING = "membership"
 

@@ -49,7 +49,7 @@ from solera.federation.node.approval import check_day
 from solera.federation.node.members import Members
 from solera.federation.node.membership import Membership
 from solera.federation.node.work import OWN, SHARED, Cohort, Total, Work, arrays_to_nodes, noted
-from solera.privacy.secagg import SecAggError
+from solera.privacy.identity import SecAggError
 
 _LOG = logging.getLogger(__name__)
 _DOUBLE = np.dtype("<f8")  # of what was clipped: rounding a sum would be one more thing a user moves

@@ -29,11 +29,11 @@ from typing import Any
 from solera import __version__
 from solera.core.errors import DeployError, RunError
 from solera.core.files import PRIVATE, replacing_file, sync_names, write_atomically
-from solera.federation.common.address import Place, home_of
+from solera.federation.common.address import home_of
 from solera.federation.common.private_files import private_folder
 from solera.federation.operate.server import Devices, Known, is_running, store_of
 from solera.federation.server.folder import FederationFolder
-from solera.federation.web.database import SQLITE
+from solera.federation.web.database import SQLITE, Place
 
 _MANIFEST = "backup.json"
 _PATTERNS = (

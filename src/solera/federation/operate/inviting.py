@@ -38,7 +38,7 @@ def write_qr(link: str, path: Path) -> None:
     try:
         import segno  # noqa: PLC0415 - in the extra
     except ImportError:
-        raise ConfigError("a QR code needs segno", "pip install 'solera[deploy]'") from None
+        raise ConfigError("a QR code needs segno", "pip install 'solera[server]'") from None
     if len(link) > QR_CHARACTERS:
         raise ConfigError(
             f"the invitation is too long for a QR code: {len(link):,} of {QR_CHARACTERS:,} characters",

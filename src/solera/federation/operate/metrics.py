@@ -17,7 +17,7 @@ from solera.federation.common.authority import read_certificate
 from solera.federation.common.protocol import Reason
 from solera.federation.operate.figures import BUCKETS, Counts, Figures
 from solera.federation.operate.processes import check_port
-from solera.federation.server.serving import State
+from solera.federation.server.serve import State
 from solera.federation.web.store import Nodes
 
 try:
@@ -31,7 +31,7 @@ try:
     )
     from prometheus_client.registry import Collector
 except ImportError:
-    raise ConfigError("metrics need prometheus_client", "pip install 'solera[deploy]'") from None
+    raise ConfigError("metrics need prometheus_client", "pip install 'solera[server]'") from None
 
 PORT = 9464
 _OUTCOMES = ("published", "canary", "rejected", "rolled back")

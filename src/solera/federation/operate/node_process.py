@@ -2,7 +2,8 @@
 
     python -m solera.federation.operate.node_process DEVICE --server HOST:PORT --ca ca.pem --key nodes/NAME
 
-`solera node start` does the same in its own process. The process that talks imports no torch.
+`solera node start` does the same in its own process. A node waits most of the time, so the process that talks
+loads neither torch nor numpy nor pydantic: what needs them is done in another one.
 """
 
 from __future__ import annotations
@@ -21,35 +22,27 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 
-import httpx
 from filelock import FileLock, Timeout
 
 from solera.core.errors import DeployError, SoleraError
 from solera.core.files import PRIVATE
-from solera.core.text import clean_text
+from solera.federation.common import connection
 from solera.federation.common.address import Address, home_of
 from solera.federation.common.json_log import current_round, in_round, log_as_json
 from solera.federation.common.private_files import close, private_files, private_folder
-from solera.federation.common.protocol import Packet, RefusalError, declined
-from solera.federation.node.accepted import accepted
-from solera.federation.node.line import ConnectedError, Line, UnknownError, read_key, trust
-from solera.federation.node.worker import WORKER_APP
-from solera.federation.operate import reachability
-from solera.federation.operate.processes import Process, ended_by_signals
-from solera.federation.secure.roster import read_identity_key
-from solera.federation.web.wire import ADMIT
-from solera.privacy.secagg.identity import sign
+from solera.federation.common.wire import ADMIT
+from solera.federation.node.line import ConnectedError, Line, Task, UnknownError, read_key
+from solera.federation.operate.processes import Process, apart, ended_by_signals
 
 _LOG = logging.getLogger("solera.node")
+WORKER_APP = "solera.federation.node.worker:answers_of"
 IDLE = 60.0  # seconds without a message after which the process with torch ends
 _REGISTERED = 8.0  # seconds within which a server registers a key that it was shown
 _LOOK = 2.0  # seconds between looks for a server that is not there yet
 _JOINED = re.compile(r"node (\d+) takes part")
 _JOIN = 300.0  # seconds that a node may take to join, on a machine that is busy, while the server answers
 _LEAVING = 3.0  # seconds that another node of the device may take to end
-FAILED = "the node could not answer; its log says why"  # an error's own words may tell of the device
 Tell = Callable[[str], None]
-Answers = Callable[[str, Packet], Packet | None]  # None for an answer that failed
 
 
 class Worker:
@@ -67,18 +60,22 @@ class Worker:
         """What it has to say."""
         return self._home / "worker.log"
 
-    def answer(self, kind: str, packet: Packet) -> Packet | None:
-        """Its answer; None if it could not make one."""
+    def answer(self, task: Task) -> bytes:
+        """Its answer; where it was killed, that there is none. An error if the task cannot be read."""
         try:
             if self._pipe is None or self._process is None or not self._process.is_running:
                 self._pipe = self._started()
-            self._pipe.send((kind, packet, current_round()))
-            reply: Packet | None = self._pipe.recv()
-        except (EOFError, OSError) as error:  # it was killed
+            self._pipe.send((task.kind, current_round(), task.body, task.shared))
+            reply: bytes | str = self._pipe.recv()
+        except (EOFError, OSError) as error:
+            from solera.federation.node.worker import failed  # noqa: PLC0415 - numpy
+
             _LOG.warning("the process that answers has ended: %r", error)
             self.end()
-            return None
+            return failed()
         self._used = time.monotonic()
+        if isinstance(reply, str):  # nor can it be read with the next look
+            raise DeployError(f"the server sent what cannot be read: {reply}", "update Solera")
         return reply
 
     def rest(self) -> None:
@@ -112,7 +109,7 @@ def serve(
     *,
     app: str = WORKER_APP,
     idle: float = IDLE,
-    joined: Callable[[], None] = lambda: None,
+    joined: Callable[[], object] = lambda: None,
 ) -> None:
     """Take part until interrupted. Wait for a server that is not there yet.
 
@@ -121,7 +118,8 @@ def serve(
     secret = None if key is None else read_key(key)
     close(private_folder(home_of(device)))
     wait_for_server(address, tell)
-    show_key(device, address)
+    if (device / "federation").exists():  # an invitation
+        apart(show_key, device, address)
     line, worker = Line(address, secret), Worker(device, app, idle)
     try:
         join_server(line, key)
@@ -135,19 +133,13 @@ def serve(
         line.leave()
 
 
-def answering(line: Line, answers: Answers) -> Iterator[None]:
+def answering(line: Line, answer: Callable[[Task], bytes]) -> Iterator[None]:
     """Answer the server's messages; yields after each, and where none has come for a while."""
     while True:
-        try:
-            task = line.receive()
-        except RefusalError as error:  # what came cannot be read, and will not be with the next look either
-            raise DeployError(
-                f"the server sent what cannot be read: {error.message}", "update Solera"
-            ) from None
+        task = line.receive()
         if task is not None:
             with in_round(task.round):
-                reply = answers(task.kind, task.packet)
-            line.send(task, declined(FAILED) if reply is None else reply)
+                line.send(task, answer(task))
         yield
 
 
@@ -156,8 +148,8 @@ def wait_for_server(address: Address, tell: Tell) -> None:
     told = False
     while True:
         try:
-            reachability.check(address)
-        except reachability.SilenceError as error:
+            connection.check(address)
+        except connection.SilenceError as error:
             if not told:
                 tell(f"{error.message}; waiting for it")
             told = True
@@ -168,6 +160,10 @@ def wait_for_server(address: Address, tell: Tell) -> None:
 
 def show_key(device: Path, address: Address) -> None:
     """Show the server of an accepted invitation the key that this device has made, if that was not done."""
+    from solera.federation.node.accepted import accepted  # noqa: PLC0415 - pydantic
+    from solera.federation.secure.roster import read_identity_key  # noqa: PLC0415
+    from solera.privacy.identity import sign  # noqa: PLC0415
+
     there = accepted(device)
     if there is None or str(there.address) != str(address) or there.is_shown:
         return
@@ -177,16 +173,13 @@ def show_key(device: Path, address: Address) -> None:
         "key": there.public_key.read_text(encoding="ascii"),
         "proof": base64.b64encode(sign(secret, code.challenge)).decode(),
     }
-    with httpx.Client(verify=trust(address), timeout=30) as client:
-        answer = client.post(f"https://{address}{ADMIT}", json=shown)
-    if answer.status_code != httpx.codes.OK:
-        try:
-            said = answer.json()
-            raise DeployError(clean_text(str(said["error"])), clean_text(str(said["next"])))
-        except (ValueError, KeyError, TypeError):
-            raise DeployError(
-                f"the server does not take invitations ({answer.status_code})", "ask its operator"
-            ) from None
+    line = connection.Connection(address, timeout=30)
+    try:
+        answer = line.ask("POST", ADMIT, json.dumps(shown).encode(), {"content-type": "application/json"})
+    finally:
+        line.close()
+    if answer.is_error:
+        raise DeployError(*answer.refusal)
     there.note_shown()
 
 
@@ -227,7 +220,6 @@ def write_line(text: str) -> None:
 def run_program(serve_: Callable[[], None]) -> None:
     """Serve until a signal ends it, with a log in JSON. An error is one line of JSON."""
     log_as_json()
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # otherwise a line for every request
     with private_files(), ended_by_signals(), suppress(KeyboardInterrupt):
         try:
             serve_()
@@ -258,7 +250,7 @@ def running(
 ) -> Iterator[Running]:
     """A node that the server has accepted; ended when the block is left."""
     check_key(key)
-    reachability.check(address)
+    connection.check(address)
     home = private_folder(home_of(device))
     close(home)
     command = [

@@ -10,9 +10,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, suppress
+from multiprocessing import get_context
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 import psutil
 
@@ -23,6 +26,8 @@ from solera.federation.common.private_files import OTHERS
 # other thread, the end of that thread would count.)
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 _PR_SET_PDEATHSIG = 1
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def _can_follow() -> bool:
@@ -60,7 +65,7 @@ class Process:
                     preexec_fn=_follow if _can_follow() else None,  # noqa: PLW1509 - one call into libc, nothing else
                 )
         except FileNotFoundError:
-            raise ConfigError(f"{command[0]} is not installed", "pip install 'solera[deploy]'") from None
+            raise ConfigError(f"{command[0]} is not installed", "pip install 'solera[node]'") from None
 
     @property
     def pid(self) -> int:
@@ -98,6 +103,13 @@ class Process:
         _end(children, signal.SIGKILL)
         self._popen.kill()
         self._popen.wait()
+
+
+def apart(do: Callable[P, T], *given: P.args, **more: P.kwargs) -> T:
+    """What a function returns or raises in a process of its own, whose libraries end with it."""
+    follow = _follow if _can_follow() else None
+    with ProcessPoolExecutor(1, mp_context=get_context("fork"), initializer=follow) as pool:
+        return pool.submit(do, *given, **more).result()
 
 
 def family(pid: int) -> list[psutil.Process]:

@@ -17,18 +17,16 @@ from pydantic import ConfigDict
 from solera.core.errors import ConfigError, DeployError
 from solera.core.files import PRIVATE
 from solera.core.types import Frozen
-from solera.federation.common.address import Address, Place, home_of
+from solera.federation.common import connection
+from solera.federation.common.address import Address, home_of
 from solera.federation.common.authority import check_server, read_public_key
 from solera.federation.common.private_files import close, private_folder
-from solera.federation.operate import reachability
 from solera.federation.operate.processes import Process, check_port
 from solera.federation.web import serve
 from solera.federation.web.app import Serving
-from solera.federation.web.blobs import Blobs
-from solera.federation.web.database import POSTGRES, SQLITE, connect
-from solera.federation.web.schema import upgrade
-from solera.federation.web.store import Nodes, Store
-from solera.privacy.secagg import public_identity
+from solera.federation.web.database import POSTGRES, SQLITE, Place, connect, upgrade
+from solera.federation.web.store import Blobs, Nodes, Store
+from solera.privacy.identity import public_identity
 
 _START = 120.0  # seconds that workers may take to answer, on a machine that is busy
 _OURS = ("*.json", "*.jsonl", "*.bundle", "checkpoint-*")  # what a federation's folder holds, beside network/
@@ -112,8 +110,8 @@ class Server:
             if not worker.is_running:
                 raise DeployError(f"the server has stopped: {_last_line(worker.said())}", f"see {self.log}")
             try:
-                return reachability.check(self._here)
-            except reachability.SilenceError:
+                return connection.check(self._here)
+            except connection.SilenceError:
                 if time.monotonic() > until:
                     raise
             time.sleep(0.05)

@@ -29,10 +29,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx
-from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 from pydantic import Field
 from starlette.applications import Starlette
 from starlette.middleware.cors import CORSMiddleware
@@ -42,12 +40,13 @@ from starlette.routing import Route
 
 from solera.core.errors import DeployError
 from solera.core.types import Frozen
+from solera.federation.common.authority import read_public_key
 from solera.federation.web.signing import WINDOW, Signed, read_signature, signed_headers
+from solera.privacy.identity import public_identity
 from solera.privacy.reports.helper import Helper
 from solera.privacy.reports.oprf import ELEMENT_BYTES, ReportsError
 from solera.privacy.reports.report import SEALED_BYTES, Terms
 from solera.privacy.reports.server import Database, Server
-from solera.privacy.secagg import public_identity
 
 _LOG = logging.getLogger("solera.reports")
 _LOOK = 1.0  # seconds between looks at the clock
@@ -145,10 +144,8 @@ class Known:
 
 
 def _read(path: Path) -> bytes | None:
-    with suppress(OSError, ValueError, UnsupportedAlgorithm):
-        found = load_ssh_public_key(path.read_bytes())
-        if isinstance(found, ec.EllipticCurvePublicKey):
-            return public_identity(found)
+    with suppress(DeployError):
+        return public_identity(read_public_key(path))
     return None
 
 

@@ -1,10 +1,12 @@
-"""Keys of the two operators, and their services as processes."""
+"""Keys of the two operators, their databases, and their services as processes."""
 
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -12,17 +14,70 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from starlette.applications import Starlette
 
-from solera.core.errors import DeployError
+from solera.core.errors import ConfigError, DeployError
 from solera.core.files import PRIVATE, write_atomically
 from solera.federation.common.address import Address
 from solera.federation.common.private_files import private_files, private_folder
 from solera.federation.node.line import read_key
-from solera.federation.reports.postgres import Postgres
 from solera.federation.reports.service import Known, Plan, Upstream, helper_app, server_app
+from solera.privacy.identity import new_identity
 from solera.privacy.reports.server import Database
-from solera.privacy.secagg import new_identity
 
 HELPER, SERVER = "helper", "server.reports"
+# What SQLite says, and PostgreSQL: one transaction at a time is the server's only order.
+_WORDS = {
+    "BEGIN IMMEDIATE": "SELECT pg_advisory_xact_lock(9497)",
+    " WITHOUT ROWID": "",
+    "BLOB": "BYTEA",
+    "INTEGER": "BIGINT",
+    "?": "%s",
+}
+
+
+class Postgres:
+    """PostgreSQL, asked as `privacy.reports.server` asks SQLite; a connection that broke is made again."""
+
+    def __init__(self, url: str) -> None:
+        try:
+            import psycopg  # noqa: PLC0415 - where it is asked
+        except ImportError:
+            raise ConfigError("PostgreSQL needs two libraries", "pip install 'solera[server]'") from None
+        self._psycopg, self._url = psycopg, url
+        self._line: Any = None
+        self._open: Any = None  # the transaction that is under way
+        self._asked(self._connect)
+
+    def execute(self, sql: str, values: Sequence[Any] = ()) -> Any:
+        """A cursor on what a statement finds."""
+        if sql.startswith("PRAGMA"):
+            sql = "SELECT"
+        for word, here in _WORDS.items():
+            sql = sql.replace(word, here)
+        return self._asked(lambda: self._line.execute(sql, values))
+
+    def __enter__(self) -> Postgres:
+        if self._line.closed:
+            self._asked(self._connect)
+        self._open = self._line.transaction()
+        self._asked(self._open.__enter__)
+        return self
+
+    def __exit__(self, *failed: Any) -> None:
+        self._asked(lambda: self._open.__exit__(*failed))
+
+    def close(self) -> None:
+        """End the connection."""
+        self._line.close()
+
+    def _connect(self) -> None:
+        self._line = self._psycopg.connect(self._url, autocommit=True)
+
+    def _asked(self, what: Any) -> Any:
+        try:
+            return what()
+        except self._psycopg.Error as error:
+            said = " ".join(str(error).split())
+            raise DeployError(f"the database does not answer: {said}", "check --database") from None
 
 
 def helper_key(folder: Path) -> ec.EllipticCurvePrivateKey:

@@ -30,8 +30,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from solera.core.errors import DeployError
 from solera.federation.common.authority import ROSTER_KEY, ROSTER_PUBLIC
-from solera.privacy.secagg import SecAggError, public_identity
-from solera.privacy.secagg.identity import Identity, is_signed, read_identity, sign
+from solera.privacy.identity import Identity, SecAggError, is_signed, public_identity, read_identity, sign
 
 ROSTER = "roster.json"
 _PURPOSE = b"solera roster 2\0"

@@ -138,7 +138,7 @@ class FederationFolder:
     @property
     def identity(self) -> Identity:
         """Id and settings."""
-        return self._read(self.path / _SETTINGS, Identity)
+        return read_model(self.path / _SETTINGS, Identity)
 
     @property
     def privacy(self) -> dict[str, Any] | None:
@@ -151,7 +151,7 @@ class FederationFolder:
     @property
     def roster(self) -> Roster:
         """Signed list of nodes for masked rounds."""
-        return self._read(self.path / ROSTER, Roster)
+        return read_model(self.path / ROSTER, Roster)
 
     def keep_roster(self, roster: Roster) -> None:
         """Store a list of nodes whose signature was checked."""
@@ -253,22 +253,24 @@ class FederationFolder:
         found = self._checkpoints()
         if not found:
             return None
-        return self._read(found[-1] / "progress.json", RoundProgress), SavedState.read(found[-1])
+        return read_model(found[-1] / "progress.json", RoundProgress), SavedState.read(found[-1])
 
     @property
     def progress(self) -> RoundProgress:
         """Progress in the latest checkpoint, without its tensors."""
         found = self._checkpoints()
-        return self._read(found[-1] / "progress.json", RoundProgress) if found else RoundProgress()
+        return read_model(found[-1] / "progress.json", RoundProgress) if found else RoundProgress()
 
     def _checkpoints(self) -> list[Path]:
         return numbered_folders(self.path, _CHECKPOINT)
 
-    def _read(self, path: Path, kind: type[Read]) -> Read:
-        try:
-            return kind.model_validate_json(path.read_bytes())
-        except (OSError, ValidationError) as error:
-            raise RunError(f"{path} cannot be read: {error}", "restore the folder from a copy") from None
+
+def read_model(path: Path, kind: type[Read]) -> Read:
+    """What a file of the folder says."""
+    try:
+        return kind.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        raise RunError(f"{path} cannot be read: {error}", "restore the folder from a backup") from None
 
 
 def _of_round() -> dict[str, str]:

@@ -9,11 +9,19 @@ users, the hit rate is (m - q) / (1 - 2q), and its standard error √(m (1 - m) 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from pydantic import Field
 
 from solera.core.types import Frozen
+from solera.federation.common.protocol import Evaluation, Packet, Reason, RefusalError, Verdict
+from solera.federation.server.coordinator import Coordinator
+from solera.federation.server.plan import GatePlan
+from solera.federation.server.state import ServerState
+
+Take = Callable[[int, Packet], None]
+Exchange = Callable[[str, dict[int, Packet], Take], None]
 
 
 def flip_probability(epsilon: float) -> float:
@@ -68,3 +76,40 @@ def decide(new: Tally, published: Tally | None, *, least_users: int, largest_dro
     noise = math.hypot(new.error, (1 - largest_drop) * published.error)
     said = f"hit rate {new.rate:.3f}, published {published.rate:.3f}, floor {floor:.3f} - 2 × {noise:.3f}"
     return Decision(new.rate >= floor - 2 * noise, said)
+
+
+def evaluate(
+    coordinator: Coordinator, state: ServerState, nodes: Collection[int], gate: GatePlan, exchange: Exchange
+) -> Tally:
+    """Ask nodes about a state and add up what they answer."""
+    asked: dict[int, int] = {}
+    packets: dict[int, Packet] = {}
+    for node, entry in coordinator.progress.ledger.nodes.items():
+        if node in nodes and entry.numbers:
+            items = coordinator.bundles[entry.version].manifest.items
+            question = Evaluation(
+                federation=coordinator.identity.federation,
+                version=entry.version,
+                slots=list(entry.numbers),
+                top=gate.top,
+                epsilon=gate.epsilon,
+            )
+            arrays = state.arrays_for(None, list(entry.numbers.values()), items)
+            packets[node] = Packet(question.model_dump(), arrays)
+            asked[node] = len(entry.numbers)
+    answers: dict[int, Verdict] = {}
+
+    def take(node: int, packet: Packet) -> None:
+        verdict = Verdict.of(packet)
+        if verdict.federation != coordinator.identity.federation:
+            raise RefusalError(Reason.FEDERATION, f"the answer is for federation {verdict.federation}")
+        if verdict.users != asked[node] or verdict.yes > verdict.users:
+            raise RefusalError(Reason.MEMBERS, "the answer covers users who were not asked")
+        answers[node] = verdict
+
+    exchange("evaluate", packets, take)
+    return Tally(
+        users=sum(each.users for each in answers.values()),
+        yes=sum(each.yes for each in answers.values()),
+        epsilon=gate.epsilon,
+    )

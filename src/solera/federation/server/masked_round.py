@@ -185,6 +185,14 @@ class MaskedRound:
         self._coordinator.progress.cohort = sorted(
             each.nodes[number] for each in self._sessions for number in each.server.survivors
         )
+        groups = []
+        for session in self._sessions:
+            kept, total = session.server.opening()
+            groups.append(
+                OpeningGroup(
+                    place=session.place, nodes=session.nodes, kept=kept, total=total, requests=session.next
+                )
+            )
         return Opening(
             terms=self._terms,
             orders=self._now.orders,
@@ -192,10 +200,7 @@ class MaskedRound:
             progress=self._coordinator.progress,
             wanted=self._now.wanted,
             able=self._now.able,
-            groups=[
-                OpeningGroup(session.place, session.nodes, *session.server.opening(), session.next)
-                for session in self._sessions
-            ],
+            groups=groups,
         )
 
     def exchange(self, kind: str, exchange: Exchange) -> None:

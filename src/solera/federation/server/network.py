@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 
 from solera.core.errors import DeployError
-from solera.federation.common.address import Place
 from solera.federation.common.packets import from_bytes, to_bytes
 from solera.federation.common.protocol import Packet, RefusalError
 from solera.federation.node.work import SHARED
-from solera.federation.web.blobs import Blobs
-from solera.federation.web.database import POSTGRES, connect
-from solera.federation.web.store import Message, Store
+from solera.federation.web.database import POSTGRES, Place, connect
+from solera.federation.web.store import Blobs, Message, Store
 
 _LOCK = 0x736F6C657261  # of PostgreSQL, for the one that coordinates: "solera" in ASCII
 _SMALL = 4096  # bytes of shared arrays that travel with every task

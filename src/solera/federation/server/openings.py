@@ -7,19 +7,17 @@ opening/
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from solera.core.errors import RunError
 from solera.core.files import creating_folder, remove_folder, write_atomically
 from solera.federation.common.protocol import Order
 from solera.federation.secure.terms import RoundTerms
-from solera.federation.server.node_ledger import Ledger
-from solera.privacy.secagg.primitives import Ring
+from solera.federation.server.round import Ledger
 from solera.privacy.secagg.server import Opening as Kept
 
 _FOLDER, _TEXT = "opening", "opening.json"
@@ -41,20 +39,22 @@ class RoundProgress(BaseModel):
     ledger: Ledger = Ledger()
 
 
-@dataclass(frozen=True)
-class OpeningGroup:
+class OpeningGroup(BaseModel):
     """One group: its nodes, the state of its secure aggregation, the masked sum, and what nodes are sent."""
+
+    model_config = ConfigDict(extra="forbid", ser_json_bytes="base64", val_json_bytes="base64")
 
     place: int
     nodes: list[int]
     kept: Kept
-    total: Ring
+    total: Any = Field(default=None, exclude=True, description="a Ring, in a file of its own")
     requests: dict[int, bytes]
 
 
-@dataclass(frozen=True)
-class Opening:
+class Opening(BaseModel):
     """A round whose sums are about to be opened; `able` users might have been drawn, `wanted` were needed."""
+
+    model_config = ConfigDict(extra="forbid")
 
     terms: RoundTerms
     orders: dict[int, Order]
@@ -65,46 +65,13 @@ class Opening:
     groups: list[OpeningGroup]
 
 
-class _Group(BaseModel):
-    model_config = ConfigDict(extra="forbid", ser_json_bytes="base64", val_json_bytes="base64")
-
-    place: int
-    nodes: list[int]
-    kept: Kept
-    requests: dict[int, bytes]
-
-
-class _Text(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    terms: RoundTerms
-    orders: dict[int, Order]
-    slots: dict[int, list[int]]
-    progress: RoundProgress
-    wanted: int
-    able: int
-    groups: list[_Group]
-
-
 def write_opening(folder: Path, opening: Opening) -> None:
     """Write an opening to disk atomically."""
-    text = _Text(
-        terms=opening.terms,
-        orders=opening.orders,
-        slots=opening.slots,
-        progress=opening.progress,
-        wanted=opening.wanted,
-        able=opening.able,
-        groups=[
-            _Group(place=each.place, nodes=each.nodes, kept=each.kept, requests=each.requests)
-            for each in opening.groups
-        ],
-    )
     remove_folder(folder / _FOLDER)  # of a round that was given up
     with creating_folder(folder / _FOLDER, mode=0o700) as partial:
         for group in opening.groups:
             write_atomically(partial / f"sum-{group.place}.bin", group.total.tobytes())
-        write_atomically(partial / _TEXT, text.model_dump_json())
+        write_atomically(partial / _TEXT, opening.model_dump_json())
 
 
 def read_opening(folder: Path) -> Opening | None:
@@ -113,31 +80,20 @@ def read_opening(folder: Path) -> Opening | None:
     if not path.exists():
         return None
     try:
-        text = _Text.model_validate_json((path / _TEXT).read_bytes())
-        return Opening(
-            terms=text.terms,
-            orders=text.orders,
-            slots=text.slots,
-            progress=text.progress,
-            wanted=text.wanted,
-            able=text.able,
-            groups=[_group(path, each) for each in text.groups],
-        )
+        found = Opening.model_validate_json((path / _TEXT).read_bytes())
+        for group in found.groups:
+            encoding = group.kept.setup.encoding
+            group.total = np.frombuffer((path / f"sum-{group.place}.bin").read_bytes(), encoding.dtype)
+            if len(group.total) != encoding.length:
+                raise ValueError(f"the sum of group {group.place} is incomplete")
     except (OSError, ValidationError, ValueError) as error:
         raise RunError(
             f"{path} cannot be read: {error}",
             "restore the folder from a copy; or delete it: its sums then count as opened and lost",
         ) from None
+    return found
 
 
 def drop_opening(folder: Path) -> None:
     """Delete an opening whose round is done or given up."""
     remove_folder(folder / _FOLDER)
-
-
-def _group(path: Path, each: _Group) -> OpeningGroup:
-    encoding = each.kept.setup.encoding
-    total: Any = np.frombuffer((path / f"sum-{each.place}.bin").read_bytes(), encoding.dtype)
-    if len(total) != encoding.length:
-        raise ValueError(f"the sum of group {each.place} is incomplete")
-    return OpeningGroup(each.place, each.nodes, each.kept, total, each.requests)

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from solera.core.errors import RunError
 from solera.core.files import creating_folder, remove_folder, write_atomically
 from solera.core.leaf import Params
+from solera.federation.server.folder import read_model
 from solera.federation.server.gate import Tally
 from solera.runs.folder import SavedState, StateToSave
 
 _FOLDER, _STANDING, _ABOUT = "versions", "standing.json", "version.json"
 Outcome = Literal["candidate", "canary", "published", "rejected", "rolled back"]
-_Read = TypeVar("_Read", bound=BaseModel)
 
 
 class Version(BaseModel):
@@ -60,11 +60,11 @@ class Versions:
     def standing(self) -> Standing:
         """What is published, and what is on trial."""
         path = self._path / _STANDING
-        return _read(path, Standing) if path.exists() else Standing()
+        return read_model(path, Standing) if path.exists() else Standing()
 
     def all(self) -> list[Version]:
         """All versions that are kept, oldest first."""
-        found = [_read(path / _ABOUT, Version) for path in self._path.glob("[0-9]*")]
+        found = [read_model(path / _ABOUT, Version) for path in self._path.glob("[0-9]*")]
         return sorted(found, key=lambda version: version.number)
 
     def get(self, number: int) -> Version:
@@ -72,7 +72,7 @@ class Versions:
         if not (self._path / str(number)).is_dir():
             kept = ", ".join(str(version.number) for version in self.all()) or "none"
             raise RunError(f"version {number} is not kept", f"kept versions: {kept}")
-        return _read(self._path / str(number) / _ABOUT, Version)
+        return read_model(self._path / str(number) / _ABOUT, Version)
 
     def load(self, number: int) -> SavedState:
         """The parameters of a version."""
@@ -159,10 +159,3 @@ def is_canary(node: int, version: int, share: float) -> bool:
     """Whether a node gets a version early. Each version has other canaries, and every look the same ones."""
     digest = hashlib.sha256(f"canary {version} {node}".encode()).digest()
     return int.from_bytes(digest[:8], "big") < share * 2**64
-
-
-def _read(path: Path, kind: type[_Read]) -> _Read:
-    try:
-        return kind.model_validate_json(path.read_bytes())
-    except (OSError, ValidationError) as error:
-        raise RunError(f"{path} cannot be read: {error}", "restore the folder from a backup") from None

@@ -19,8 +19,7 @@ from solera.core.files import write_atomically
 from solera.core.types import Frozen
 from solera.federation.common.authority import read_certificate
 from solera.federation.common.invitation import Code
-from solera.privacy.secagg import SecAggError, public_identity
-from solera.privacy.secagg.identity import is_signed
+from solera.privacy.identity import SecAggError, is_signed, public_identity
 
 
 class Shown(Frozen):

@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import SpooledTemporaryFile
 from typing import IO
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -24,14 +24,9 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from solera.core.errors import DeployError
+from solera.core.types import Frozen
 from solera.federation.common.address import OPEN, home_of, tag_of
-from solera.federation.web.admission import Admission
-from solera.federation.web.blobs import NAME
-from solera.federation.web.database import Asked, ask
-from solera.federation.web.limits import moving
-from solera.federation.web.signing import WINDOW, Signed, read_signature
-from solera.federation.web.store import Desk, No, Task
-from solera.federation.web.wire import (
+from solera.federation.common.wire import (
     ADMIT,
     ANSWER,
     BLOB,
@@ -40,9 +35,13 @@ from solera.federation.web.wire import (
     LARGEST,
     PACKET,
     SMALL,
-    CheckIn,
     pack_task,
 )
+from solera.federation.web.admission import Admission
+from solera.federation.web.database import Asked, ask
+from solera.federation.web.limits import moving
+from solera.federation.web.signing import WINDOW, Signed, read_signature
+from solera.federation.web.store import NAME, Desk, No, Task
 
 _LOG = logging.getLogger("solera.server")
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -67,6 +66,14 @@ class Serving:
     def tag(self) -> str:
         """Of every request's signature."""
         return tag_of(None if self.keys is None else self.keys / "ca.pem")
+
+
+class CheckIn(Frozen):
+    """What a device says."""
+
+    session: str = Field(pattern="^[0-9a-f]{32}$", description="of the process that speaks for the device")
+    wait: float = Field(default=0, ge=0, le=60, allow_inf_nan=False, description="seconds it would wait")
+    leaving: bool = False
 
 
 def make_app(serving: Serving) -> Starlette:

@@ -1,8 +1,8 @@
 """One database, PostgreSQL or SQLite, by the same SQL: as a worker asks it, and as the coordinator does.
 
 Statements name their values $1, $2, … A worker waits for many answers at once: asyncpg, or a thread for
-SQLite. The coordinator and the operator's commands wait for one: psycopg, or SQLite itself. Both libraries
-for PostgreSQL are the extra `postgres`; SQLite needs nothing.
+SQLite. The coordinator and the operator's commands wait for one: psycopg, or SQLite itself. Each loads the
+library that it asks with.
 """
 
 from __future__ import annotations
@@ -15,12 +15,70 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
+from pydantic import ValidationError
+
 from solera.core.errors import ConfigError, DeployError
+from solera.core.files import PRIVATE, write_atomically
+from solera.core.types import Frozen
+from solera.federation.common.address import Address, home_of
+from solera.federation.common.private_files import private_folder
 
 Rows = Sequence[Sequence[Any]]
 SQLITE, POSTGRES = "sqlite:///", "postgresql://"
 _BUSY = 60.0  # seconds for which SQLite waits for another writer
 _CONNECTIONS = 8  # of a worker, to PostgreSQL
+
+
+class Place(Frozen):
+    """What every command on a federation needs to know of its server; private, as it may have a password."""
+
+    address: str
+    ca: Path | None = None
+    database: str  # postgresql://…, or sqlite:///FILE
+
+    @classmethod
+    def read(cls, folder: Path) -> Place:
+        """As `solera server start` noted it."""
+        try:
+            return cls.model_validate_json((home_of(folder) / "server.json").read_bytes())
+        except (OSError, ValidationError):
+            raise DeployError(
+                f"no server has been started for {folder}", f"solera server start {folder} --keys DIR"
+            ) from None
+
+    def write(self, folder: Path) -> None:
+        """For every later command on this federation."""
+        write_atomically(
+            private_folder(home_of(folder)) / "server.json", self.model_dump_json(indent=2) + "\n", PRIVATE
+        )
+
+    @property
+    def server(self) -> Address:
+        """The server, as this machine reaches it."""
+        return Address.parse(self.address, self.ca)
+
+
+def upgrade(url: str) -> None:
+    """Bring a database to the newest schema: see migrations."""
+    try:
+        from alembic import command  # noqa: PLC0415 - workers need none of it
+        from alembic.config import Config  # noqa: PLC0415
+        from sqlalchemy import create_engine  # noqa: PLC0415
+        from sqlalchemy.exc import DBAPIError  # noqa: PLC0415
+    except ImportError:
+        raise ConfigError("a federation's server needs alembic", "pip install 'solera[server]'") from None
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).with_name("migrations")))
+    engine = create_engine(url.replace(POSTGRES, "postgresql+psycopg://", 1))
+    try:
+        with engine.begin() as connection:
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+    except DBAPIError as error:
+        said = " ".join(str(error.orig).split())
+        raise DeployError(f"the database cannot be used: {said}", "check --database") from None
+    finally:
+        engine.dispose()
 
 
 class Connection(Protocol):
@@ -117,7 +175,7 @@ class _Postgres:
 
     def __init__(self, url: str) -> None:
         try:
-            import psycopg  # noqa: PLC0415 - in an extra of its own
+            import psycopg  # noqa: PLC0415 - where it is asked
         except ImportError:
             raise _missing() from None
         self._psycopg, self._url = psycopg, url
@@ -163,7 +221,7 @@ class _Pool:
     @classmethod
     async def open(cls, url: str) -> _Pool:
         try:
-            import asyncpg  # noqa: PLC0415 - in an extra of its own
+            import asyncpg  # noqa: PLC0415 - where it is asked
         except ImportError:
             raise _missing() from None
         sizes = {"min_size": 1, "max_size": _CONNECTIONS}
@@ -181,4 +239,4 @@ async def _as_it_was(_: Any) -> None:
 
 
 def _missing() -> ConfigError:
-    return ConfigError("PostgreSQL needs two libraries", "pip install 'solera[deploy,postgres]'")
+    return ConfigError("PostgreSQL needs two libraries", "pip install 'solera[server]'")

@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import load_der_public_key
 
-from solera.privacy.secagg import public_identity
+from solera.privacy.identity import public_identity
 
 WINDOW = 300  # seconds by which a device's clock may be wrong; the refusal tells it the server's
 _HASH, _HALF = ec.ECDSA(SHA256()), 32  # bytes of each number of a signature

@@ -1,4 +1,4 @@
-"""What the database is asked: devices, tasks and answers.
+"""What the database is asked: devices, tasks and answers; and the files that many devices are sent.
 
 An answer counts once: it belongs to one task, and a task has one answer. Whether a device may give it is
 asked in the statement that writes it. Tasks and answers carry the number of the coordinator that made them,
@@ -8,16 +8,24 @@ its fence: one that was replaced, and lives on without knowing, can neither send
 from __future__ import annotations
 
 import hashlib
+import re
 import secrets
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Set
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 from solera.core.errors import RunError
+from solera.core.files import write_atomically
+from solera.federation.common.address import home_of
+from solera.federation.common.private_files import private_folder
 from solera.federation.web.database import Asked, Connection
 from solera.federation.web.signing import Signed, device_number
 
+NAME = re.compile("[0-9a-f]{64}")
+_KEPT = 3600.0  # seconds that a file stays after nothing names it any more
 HERE = 60.0  # seconds since its last check-in for which a device counts as online
 
 
@@ -272,3 +280,28 @@ class Store:
     def blobs(self) -> set[str]:
         """Blobs that a task still names."""
         return {row[0] for row in self._database.rows("SELECT DISTINCT blob FROM tasks")}
+
+
+class Blobs:
+    """Immutable files named by their SHA-256, in FOLDER/network/blobs: any web server can hand them out."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = private_folder(home_of(folder) / "blobs")
+
+    def put(self, content: bytes) -> str:
+        """Keep a content; returns its name."""
+        name = hashlib.sha256(content).hexdigest()
+        path = self.path / name
+        if path.exists():
+            path.touch()
+        else:
+            write_atomically(path, content, mode=0o644)  # the folder is closed; nginx may be let into it
+        return name
+
+    def prune(self, used: Set[str]) -> None:
+        """Delete what nothing has named for a while."""
+        before = time.time() - _KEPT
+        for path in self.path.iterdir():
+            with suppress(FileNotFoundError):
+                if path.name not in used and path.stat().st_mtime < before:
+                    path.unlink()

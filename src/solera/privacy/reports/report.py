@@ -35,9 +35,9 @@ from cryptography.hazmat.primitives.hashes import SHA512
 from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from solera.privacy.identity import SecAggError
 from solera.privacy.reports.measurements import MEASUREMENT_BYTES, Measurement
 from solera.privacy.reports.oprf import ReportsError
-from solera.privacy.secagg.primitives import SecAggError
 from solera.privacy.secagg.shamir import PRIME, SHARE_BYTES, combine, number, share, value, weights
 
 TAG_BYTES = POINT_BYTES = 16

@@ -41,16 +41,8 @@ What is not covered:
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
-from solera.core.errors import ConfigError
-
-if find_spec("cryptography") is None:
-    raise ConfigError("secure aggregation needs cryptography", "pip install 'solera[privacy]'")
-
+from solera.privacy.identity import SecAggError, new_identity, public_identity
 from solera.privacy.secagg.client import Client
-from solera.privacy.secagg.identity import new_identity, public_identity
-from solera.privacy.secagg.primitives import SecAggError
 from solera.privacy.secagg.rules import Stage
 from solera.privacy.secagg.server import Server
 from solera.privacy.secagg.setup import Encoding, Part, Setup

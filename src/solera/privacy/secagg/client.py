@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from numpy.typing import ArrayLike
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from solera.privacy.identity import Identity, SecAggError, is_signed, public_identity, sign
 from solera.privacy.secagg import rules, shamir, vss
-from solera.privacy.secagg.identity import Identity, is_signed, public_identity, sign
 from solera.privacy.secagg.messages import (
     Advertisement,
     Confirmation,
@@ -27,7 +27,6 @@ from solera.privacy.secagg.messages import (
 )
 from solera.privacy.secagg.primitives import (
     Ring,
-    SecAggError,
     commitment,
     mask,
     new_secret,

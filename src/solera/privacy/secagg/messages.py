@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import ClassVar, Self
 
-from solera.privacy.secagg.identity import MAX_SIGNATURE_BYTES
-from solera.privacy.secagg.primitives import SecAggError
+from solera.privacy.identity import MAX_SIGNATURE_BYTES, SecAggError
 from solera.privacy.secagg.setup import MAX_CLIENTS, MAX_VALUES
 
 Entries = tuple[tuple[int, bytes], ...]  # of clients, in ascending order

@@ -15,12 +15,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
 
-from solera.core.errors import SoleraError
-
-
-class SecAggError(SoleraError):
-    """A refused message, state or request, with the reason. No secret was revealed."""
-
+from solera.privacy.identity import SecAggError
 
 Ring = NDArray[np.uint32] | NDArray[np.uint64]  # integers modulo 2^32 or 2^64
 

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
+from solera.privacy.identity import SecAggError, is_signed
 from solera.privacy.secagg import shamir, vss
-from solera.privacy.secagg.identity import is_signed
 from solera.privacy.secagg.messages import Advertisement, Reader, packed_numbers
-from solera.privacy.secagg.primitives import NONCE_BYTES, TAG_BYTES, SecAggError, agree, derive
+from solera.privacy.secagg.primitives import NONCE_BYTES, TAG_BYTES, agree, derive
 from solera.privacy.secagg.setup import Setup
 
 BOX_BYTES = NONCE_BYTES + vss.SHARES_BYTES + TAG_BYTES

@@ -11,8 +11,8 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from solera.core.types import Floats
+from solera.privacy.identity import SecAggError, is_signed
 from solera.privacy.secagg import rules, shamir, vss
-from solera.privacy.secagg.identity import is_signed
 from solera.privacy.secagg.messages import (
     Advertisement,
     Confirmation,
@@ -26,7 +26,6 @@ from solera.privacy.secagg.messages import (
 )
 from solera.privacy.secagg.primitives import (
     Ring,
-    SecAggError,
     agree,
     commitment,
     mask,

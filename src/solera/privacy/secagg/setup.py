@@ -29,8 +29,8 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from solera.core.types import Floats, Frozen
-from solera.privacy.secagg.identity import MAX_KEY_BYTES, read_identity
-from solera.privacy.secagg.primitives import Ring, SecAggError
+from solera.privacy.identity import MAX_KEY_BYTES, SecAggError, read_identity
+from solera.privacy.secagg.primitives import Ring
 
 MAX_CLIENTS = 4096
 MAX_VALUES = 1 << 27

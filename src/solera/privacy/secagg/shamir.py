@@ -14,7 +14,8 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping, Sequence
 
-from solera.privacy.secagg.primitives import SECRET_BYTES, SecAggError
+from solera.privacy.identity import SecAggError
+from solera.privacy.secagg.primitives import SECRET_BYTES
 
 PRIME = 2**256 + 297
 SHARE_BYTES = 33

@@ -11,9 +11,8 @@ from numpy.typing import ArrayLike
 from pydantic import ValidationError
 
 from solera.core.types import Floats
+from solera.privacy.identity import Identity, SecAggError, public_identity
 from solera.privacy.secagg.client import Client
-from solera.privacy.secagg.identity import Identity, public_identity
-from solera.privacy.secagg.primitives import SecAggError
 from solera.privacy.secagg.rules import Stage
 from solera.privacy.secagg.server import Server
 from solera.privacy.secagg.setup import Encoding, Part, Setup

@@ -22,8 +22,8 @@ import secrets
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from solera.privacy.identity import SecAggError
 from solera.privacy.secagg import shamir
-from solera.privacy.secagg.primitives import SecAggError
 from solera.privacy.secagg.shamir import PRIME, SHARE_BYTES, Polynomial
 
 HASH_BYTES = 32

@@ -1,9 +1,7 @@
-"""What Alembic runs: see schema.upgrade."""
+"""What Alembic runs: see database.upgrade."""
 
 from alembic import context
 
-from solera.federation.web.schema import METADATA
-
-context.configure(connection=context.config.attributes["connection"], target_metadata=METADATA)
+context.configure(connection=context.config.attributes["connection"])
 with context.begin_transaction():
     context.run_migrations()

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.hashes import SHA256, SHA384
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_der_public_key
 
-from solera.privacy.secagg.primitives import SecAggError
+from solera.core.errors import SoleraError
 
 Identity = Ed25519PrivateKey | EllipticCurvePrivateKey
 PublicIdentity = Ed25519PublicKey | EllipticCurvePublicKey
@@ -29,6 +29,10 @@ PublicIdentity = Ed25519PublicKey | EllipticCurvePublicKey
 MAX_SIGNATURE_BYTES = 104  # of P-384 in DER; Ed25519 has 64
 MAX_KEY_BYTES = 128
 _ECDSA = {SECP256R1.name: ECDSA(SHA256()), SECP384R1.name: ECDSA(SHA384())}
+
+
+class SecAggError(SoleraError):
+    """A refused message, state, key or request, with the reason. No secret was revealed."""
 
 
 def new_identity() -> EllipticCurvePrivateKey:

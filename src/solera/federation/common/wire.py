@@ -11,25 +11,15 @@ Bodies are JSON, but for a task and its answer, which are packets: see packets.p
 from __future__ import annotations
 
 import json
+import struct
+from collections.abc import Iterable
 from typing import Any
-
-from pydantic import Field
-
-from solera.core.types import Frozen
-from solera.federation.common.packets import join_frames, split_frames
 
 CHECK_IN, ANSWER, BLOB, ADMIT, HEALTH = "/v1/check-in", "/v1/answer/", "/v1/blob/", "/v1/admit", "/health"
 PACKET = "application/octet-stream"
 LARGEST = 272 << 20  # bytes of an answer: 2^26 masked numbers of 32 bits, and more
 SMALL = 64 << 10  # bytes of any other body
-
-
-class CheckIn(Frozen):
-    """What a device says."""
-
-    session: str = Field(pattern="^[0-9a-f]{32}$", description="of the process that speaks for the device")
-    wait: float = Field(default=0, ge=0, le=60, allow_inf_nan=False, description="seconds it would wait")
-    leaving: bool = False
+_LENGTH = struct.Struct("<I")
 
 
 def pack_task(head: dict[str, Any], body: bytes) -> bytes:
@@ -41,3 +31,23 @@ def unpack_task(content: bytes) -> tuple[dict[str, Any], bytes]:
     """The same again; a ValueError if it is not whole."""
     head, body = split_frames(content)
     return json.loads(head), body
+
+
+def join_frames(frames: Iterable[bytes]) -> bytes:
+    """Several texts in one: each after its length."""
+    return b"".join(part for frame in frames for part in (_LENGTH.pack(len(frame)), frame))
+
+
+def split_frames(text: bytes) -> list[bytes]:
+    """The texts again; a ValueError if they are not whole."""
+    found, at = [], 0
+    while at < len(text):
+        if at + _LENGTH.size > len(text):
+            raise ValueError("a length is cut off")
+        (length,) = _LENGTH.unpack_from(text, at)
+        at += _LENGTH.size
+        if at + length > len(text):
+            raise ValueError("a text is cut off")
+        found.append(text[at : at + length])
+        at += length
+    return found
