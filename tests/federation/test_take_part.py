@@ -25,10 +25,10 @@ from solera.federation.node.accepted import accepted
 from solera.federation.operate import node_process, reachability
 from solera.federation.operate.inviting import invitation
 from solera.federation.operate.processes import Process, free_port
-from solera.service import node_keeper
+from solera.service import taking_part
 from solera.service.app import service
 from solera.service.guard import Place
-from solera.service.node_keeper import NodeKeeper, _why
+from solera.service.taking_part import NodeKeeper, _why
 
 HOST, SECRET, FEDERATION = "127.0.0.1:8470", "secret", "a" * 64
 
@@ -259,9 +259,9 @@ def fake_node(tmp_path, monkeypatch) -> Path:
     program.write_text(f"#!/bin/sh\n. {tmp_path}/does\n")
     program.chmod(0o700)
     monkeypatch.setattr(sys, "executable", str(program))
-    monkeypatch.setattr(node_keeper, "accepted", lambda folder: SimpleNamespace(address=None))
+    monkeypatch.setattr(taking_part.accepted, "accepted", lambda folder: SimpleNamespace(address=None))
     monkeypatch.setattr(reachability, "check", lambda address: None)
-    monkeypatch.setattr(node_keeper, "_ENDED", 0.1)
+    monkeypatch.setattr(taking_part, "_ENDED", 0.1)
     return tmp_path / "does"
 
 
@@ -312,5 +312,5 @@ def test_a_server_that_falls_silent_is_waited_for(tmp_path, fake_node, monkeypat
         await keeper.stop()
 
     monkeypatch.setattr(reachability, "check", check)
-    monkeypatch.setattr(node_keeper, "_ASK", 0.0)
+    monkeypatch.setattr(taking_part, "_ASK", 0.0)
     asyncio.run(follow())

@@ -29,7 +29,8 @@ def keygen(
 
     Example: solera bundle keygen -o publisher
     """
-    from solera.device.keys import fingerprint, make_keys, read_public
+    from solera.device.bundle import fingerprint
+    from solera.device.keys import make_keys, read_public
 
     secret, public = make_keys(output)
     digits = fingerprint(read_public(public))
@@ -298,8 +299,8 @@ def page(
     from pydantic import ValidationError
 
     from solera.core.errors import ConfigError
-    from solera.device.bundle import Bundle
-    from solera.device.keys import fingerprint, read_public
+    from solera.device.bundle import Bundle, fingerprint
+    from solera.device.keys import read_public
     from solera.device.page import Collected, write_page
 
     bundle = Bundle.open(file, None if key is None else read_public(key))
@@ -325,7 +326,9 @@ def page(
 
 
 def _answer(bundle: Bundle, following: str = "") -> Answer:
-    from solera.device.keys import fingerprint
+    from dataclasses import asdict
+
+    from solera.device.bundle import fingerprint
     from solera.device.models.served import tests_of
 
     manifest, tests = bundle.manifest, tests_of(bundle.manifest)
@@ -337,7 +340,7 @@ def _answer(bundle: Bundle, following: str = "") -> Answer:
         "bytes": bundle.path.stat().st_size,
         "digest": bundle.digest,
         "signed_by": fingerprint(bundle.key),
-        **manifest.model_dump(mode="json", exclude={"kind", "sha256"}),
+        **{name: value for name, value in asdict(manifest).items() if name not in ("kind", "sha256")},
         "trained": trained,
     }
     shown = {name: value for name, value in found.items() if name != "trained"}

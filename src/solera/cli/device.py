@@ -63,9 +63,9 @@ def init(
     Example: solera device init me --bundle movies.bundle --key publisher.pub
     """
     from solera.core.errors import BundleError
-    from solera.device.bundle import Bundle
+    from solera.device.bundle import Bundle, fingerprint
     from solera.device.device import Device
-    from solera.device.keys import fingerprint, read_public
+    from solera.device.keys import read_public
 
     opened = Bundle.open(bundle, None if key is None else read_public(key))
     digits = fingerprint(opened.key)

@@ -16,12 +16,11 @@ from numpy.typing import NDArray
 from solera.core.errors import BundleError, DeviceError, SoleraError
 from solera.core.text import clean_text
 from solera.device.aliases import Aliases, matched
-from solera.device.bundle import Bundle, Item
+from solera.device.bundle import Bundle, Item, fingerprint
 from solera.device.catalogue import Catalogue
 from solera.device.choices import Choices
 from solera.device.folder import DATABASE, bundle_file, erase_uploads, install, make_folder, make_private
 from solera.device.history import History, Row, forget_item, user_id
-from solera.device.keys import fingerprint
 from solera.device.models.opened import open_model
 from solera.device.recommending import DeviceRecommendation, Person, recommend
 from solera.device.store import VERSION, Store
@@ -88,14 +87,11 @@ class Device:
 
     @cached_property
     def bundle(self) -> Bundle:
-        """The bundle in use, its signature checked again."""
-        bundle = Bundle.open(bundle_file(self.path, self._settings["bundle"]), self.key)
-        if bundle.digest != self._settings["bundle"]:
-            raise BundleError(
-                f"{bundle.path} is not the bundle that this device was set up with",
-                "restore the folder from a copy",
-            )
-        return bundle
+        """The bundle in use, checked again."""
+        return self._installed(self._settings["bundle"])
+
+    def _installed(self, digest: str) -> Bundle:
+        return Bundle.installed(bundle_file(self.path, digest), self.key, digest)
 
     @cached_property
     def catalogue(self) -> Catalogue:
@@ -119,8 +115,7 @@ class Device:
     def former(self) -> Bundle | None:
         """The bundle that the last update replaced."""
         digest = self._settings.get(_FORMER)
-        path = bundle_file(self.path, digest) if digest else None
-        return Bundle.open(path, self.key) if path and path.exists() else None
+        return self._installed(digest) if digest and bundle_file(self.path, digest).exists() else None
 
     def go_back(self) -> Bundle:
         """Use the bundle that the last update replaced. Going back again undoes it."""

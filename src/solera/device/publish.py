@@ -6,6 +6,7 @@ import hashlib
 import json
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -301,7 +302,10 @@ def write(
         second=second,
         sha256={name: hashlib.sha256(content).hexdigest() for name, content in members.items()},
     )
-    text = manifest.model_dump_json(indent=2, exclude=None if second else {"second"}).encode()
+    told = asdict(manifest)
+    if second is None:
+        del told["second"]
+    text = json.dumps(told, indent=2, ensure_ascii=False).encode()
     signature = sign(read_secret(key), text)
     try:
         with replacing_file(output) as partial:

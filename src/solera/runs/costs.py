@@ -6,10 +6,10 @@ import statistics
 from collections.abc import Sequence
 
 from solera.core.closed_form import AnyMethod
+from solera.core.frozen import Frozen
 from solera.core.leaf import Home
 from solera.core.method import Method
 from solera.core.parts import Adam
-from solera.core.types import Frozen
 from solera.runs.result import RoundEntry
 
 SINGLE = ROW_NUMBER = 4  # bytes of a number, and of the number of a row in an upload

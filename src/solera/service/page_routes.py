@@ -14,8 +14,8 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from solera.core.errors import ConfigError, DeviceError
+from solera.core.frozen import Frozen
 from solera.core.text import clean_text
-from solera.core.types import Frozen
 from solera.device.choices import Choices
 from solera.device.device import Device
 from solera.device.folder import UPLOADS

@@ -9,7 +9,7 @@ from typing import Any
 
 import solera
 from solera.core.errors import RunError
-from solera.core.types import Frozen
+from solera.core.frozen import Frozen
 
 _RESEARCH = ("research/src", "research/experiments")  # of the repository: programs that make records, too
 

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from pydantic import Field
 
 from solera.core.errors import DeviceError, SoleraError
-from solera.core.types import Frozen
+from solera.core.frozen import Frozen
 from solera.device.choices import Choices
 from solera.device.connectors import jellyfin, kodi, mpd
 from solera.device.connectors.asking import checked

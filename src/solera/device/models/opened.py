@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
@@ -81,10 +80,8 @@ def _tensors(bundle: Bundle) -> dict[str, NDArray[Any]]:
 
 def _options(bundle: Bundle, about: ModelEntry) -> Options:
     try:
-        return OPTIONS[about.method].model_validate(about.options)
-    except ValidationError as error:
-        first = error.errors()[0]
-        wrong = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        return OPTIONS[about.method].read(about.options)
+    except (ValueError, OverflowError) as wrong:
         message = f"{bundle.path}: this version of Solera does not support its method: {wrong}"
         raise BundleError(message, "pip install --upgrade solera") from None
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from pydantic import Field
 
-from solera.core.types import Frozen
+from solera.core.frozen import Frozen
 
 
 def flip_probability(epsilon: float) -> float:

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from solera.core.errors import ConfigError
-from solera.core.types import Frozen
+from solera.core.frozen import Frozen
 from solera.dp.settings import DP
 from solera.federation.common.settings import Settings
 from solera.federation.server.schedule import Schedule, parse_duration

@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import Field
 
-from solera.core.types import Frozen
+from solera.core.frozen import Frozen
 from solera.federation.common.packets import join_frames, split_frames
 
 CHECK_IN, ANSWER, BLOB, ADMIT, HEALTH = "/v1/check-in", "/v1/answer/", "/v1/blob/", "/v1/admit", "/health"
