@@ -112,8 +112,8 @@ def export(
 
     Example: solera bundle export runs/fedslist-ml-100k-strict-s0 -o movies.bundle --key publisher.key
     """
-    from solera.device.items import read_items
     from solera.device.publish import export as write
+    from solera.device.publish import read_items
 
     bundle = write(
         run,
@@ -156,8 +156,7 @@ def new(
     """
     from solera.core.errors import ConfigError
     from solera.data.datasets import load
-    from solera.device.items import read_items
-    from solera.device.publish import catalogue_of, start
+    from solera.device.publish import catalogue_of, read_items, start
     from solera.federation.node.work import deployable
     from solera.methods import find
 
@@ -208,8 +207,8 @@ def extend(
     Example: solera bundle extend films.bundle --catalogue more.csv -o films-2.bundle --key publisher.key
     """
     from solera.device.bundle import Bundle
-    from solera.device.items import read_items
     from solera.device.publish import extend as write
+    from solera.device.publish import read_items
 
     made = write(Bundle.open(old), read_items(catalogue), output, key)
     following = f"solera federation run FOLDER --resume --bundle {output}; devices: solera device update"

@@ -58,23 +58,23 @@ class DivergedError(SoleraError):
     exit_code = 3
 
 
-_TRAINING = {
-    "filelock",
-    "jinja2",
-    "narwhals",
-    "polars",
-    "pooch",
-    "tomli_w",
-    "torch",
-}  # packages of the extra `train`
+_EXTRAS = {  # by package that is missing
+    **dict.fromkeys(("filelock", "jinja2", "narwhals", "polars", "pooch", "tomli_w", "torch"), "train"),
+    **dict.fromkeys(("alembic", "cronsim", "prometheus_client", "psutil", "segno", "sqlalchemy"), "deploy"),
+    "rbcl": "reports",
+}
+_OF_SEVERAL = {"httpx", "stamina"}  # packages that a federation needs, and threshold reports as well
 
 
 def missing_package(error: Exception) -> SoleraError | None:
-    """An error with a next step, if what failed is the import of a package that trains."""
+    """An error with a next step, if what failed is the import of a package of an extra."""
     name = (getattr(error, "name", None) or "").partition(".")[0]
-    if not isinstance(error, ModuleNotFoundError) or name not in _TRAINING:
+    if not isinstance(error, ModuleNotFoundError) or name not in _EXTRAS.keys() | _OF_SEVERAL:
         return None
-    return SoleraError(f"this needs {name}, which is not installed", "pip install 'solera[train]'")
+    hint = f"pip install 'solera[{_EXTRAS.get(name, 'deploy')}]'"
+    if name in _OF_SEVERAL:
+        hint += "; for threshold reports alone, 'solera[reports]'"
+    return SoleraError(f"this needs {name}, which is not installed", hint)
 
 
 def full_disk(error: Exception) -> SoleraError | None:

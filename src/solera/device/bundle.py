@@ -29,7 +29,7 @@ from solera.core.errors import BundleError
 from solera.core.text import clean_text
 
 FORMAT = 1
-COMPACT_FORMAT = 2  # the same with compact weights of a one-round method (`device.compact`)
+COMPACT_FORMAT = 2  # the same with compact weights of a one-round method (`device.model`)
 GENRES_FORMAT = 3  # the same with genres in the catalogue, and weights of either form
 BLEND_FORMAT = 4  # two models that score together; names of the second one's tensors begin with `SECOND`
 IDS_FORMAT = 5  # the same with ids elsewhere in the catalogue, and one model or two

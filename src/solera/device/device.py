@@ -15,16 +15,14 @@ from numpy.typing import NDArray
 
 from solera.core.errors import BundleError, DeviceError, SoleraError
 from solera.core.text import clean_text
-from solera.device.aliases import Aliases, matched
 from solera.device.bundle import Bundle, Item, fingerprint
 from solera.device.catalogue import Catalogue
-from solera.device.choices import Choices
+from solera.device.choices import Aliases, Choices, matched
 from solera.device.folder import DATABASE, bundle_file, erase_uploads, install, make_folder, make_private
 from solera.device.history import History, Row, forget_item, user_id
 from solera.device.models.opened import open_model
 from solera.device.recommending import DeviceRecommendation, Person, recommend
-from solera.device.store import VERSION, Store
-from solera.device.tensors import Arrays, get_tensors, put_tensors
+from solera.device.store import VERSION, Arrays, Store, get_tensors, put_tensors
 
 if TYPE_CHECKING:
     from solera.device.models.served import Served

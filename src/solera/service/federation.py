@@ -16,15 +16,14 @@ from starlette.routing import Route
 from solera.core.errors import ConfigError, SoleraError
 from solera.core.frozen import Frozen
 from solera.device.device import Device
-from solera.service.access import Access
-from solera.service.reading import body
+from solera.device.ledger import NODE_WANTED
+from solera.service.access import Access, body
 from solera.service.worker import Worker
 
 if TYPE_CHECKING:
     from solera.service.taking_part import NodeKeeper
 
 _NEEDED = ("stamina", "psutil", "cryptography")  # of the extra
-WANTED = "node_wanted"  # the setting by which the node starts with the service
 
 
 class Given(Frozen):
@@ -61,7 +60,7 @@ class FederationRoutes:
     async def open(self) -> None:
         """Start the node, if the owner has agreed to a federation on the page and has not stopped it."""
         with suppress(SoleraError):  # the page shows it
-            if await self._worker.run(lambda device: device.store.settings().get(WANTED) == "yes"):
+            if await self._worker.run(lambda device: device.store.settings().get(NODE_WANTED) == "yes"):
                 keeper, part = self._needed()
                 if await self._worker.run(part.is_wanted):
                     keeper.start()

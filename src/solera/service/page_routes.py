@@ -24,9 +24,8 @@ from solera.device.ledger import Ledger
 from solera.device.policy import Policy
 from solera.device.tokens import PAGE
 from solera.service import views
-from solera.service.access import OWNER, Access
+from solera.service.access import OWNER, Access, body, query
 from solera.service.imports import Imports, Job, Order, save
-from solera.service.reading import body, query
 from solera.service.worker import Worker
 
 

@@ -18,14 +18,13 @@ from solera.core.errors import DeployError, SoleraError
 from solera.core.text import clean_text
 from solera.device import outbox
 from solera.device.device import Device
-from solera.device.ledger import JOINED, PAUSED, Ledger
+from solera.device.ledger import JOINED, NODE_WANTED, PAUSED, Ledger
 from solera.device.policy import Agreement, Policy
 from solera.federation.common.address import Address, home_of
 from solera.federation.common.invitation import Invitation
 from solera.federation.node import accepted
 from solera.federation.operate import reachability
 from solera.federation.operate.processes import Process
-from solera.service.federation import WANTED
 
 LOG = "node.log"
 _CONNECTED = "takes part; "  # as `solera node start` says
@@ -153,12 +152,12 @@ def pause(device: Device, paused: bool) -> None:
 
 def want(device: Device, wanted: bool) -> None:
     """Remember whether the node is to run while the service does."""
-    device.store.set(WANTED, "yes" if wanted else "")
+    device.store.set(NODE_WANTED, "yes" if wanted else "")
 
 
 def is_wanted(device: Device) -> bool:
     """Whether the node is to run."""
-    return device.store.settings().get(WANTED) == "yes" and accepted.accepted(device.path) is not None
+    return device.store.settings().get(NODE_WANTED) == "yes" and accepted.accepted(device.path) is not None
 
 
 def state(device: Device) -> dict[str, Any]:

@@ -18,8 +18,7 @@ from solera.core.errors import DeviceError, SoleraError
 from solera.core.frozen import Frozen
 from solera.device.choices import Choices
 from solera.device.connectors import jellyfin, kodi, mpd
-from solera.device.connectors.asking import checked
-from solera.device.connectors.told import Told
+from solera.device.connectors.asking import Told, checked
 from solera.device.device import Device
 from solera.device.importers import import_entries, row_of
 from solera.device.importers.entry import cleaned
