@@ -123,11 +123,12 @@ def test_only_recommending_waits_for_torch(me):
     assert loaded("import solera.device.importers; device.add('3')", me, "torch", "polars") == []
 
 
-def test_recommending_loads_little(me):
+def test_commands_load_what_they_need(me):
     """What checks new bundles and the messages of servers is not needed for an installed bundle."""
     what = "device.add('3'); device.recommend(reasons=3)"
     heavy = ("torch", "polars", "pydantic", "cryptography", "starlette", "asyncio")
     assert loaded(what, me, *heavy) == []
+    assert loaded("device.add('3'); device.entries.entries('me')", me, "numpy", *heavy) == []
     assert loaded("import solera.service.app", me, "pydantic", "fastapi", "solera.federation") == ["pydantic"]
 
 

@@ -13,8 +13,8 @@ pytest.importorskip("cryptography", reason="needs the device extra")
 from solera.core.errors import SoleraError
 from solera.device.bundle import Bundle
 from solera.device.catalogue import natural
+from solera.device.dates import DAY, days_of
 from solera.device.device import Device
-from solera.device.history import DAY, days_of
 from solera.device.models.opened import open_model
 from solera.device.publish import export
 from solera.runs import Run, RunConfig, train

@@ -8,7 +8,7 @@ from letterboxd_export import FILES, zipped
 pytest.importorskip("cryptography", reason="needs the device extra")
 
 from solera.core.errors import ConfigError, DataError
-from solera.device.choices import Aliases
+from solera.device.aliases import Aliases
 from solera.device.importers import as_json, import_file, near_of_year
 from solera.device.importers.source import Source
 

@@ -20,8 +20,7 @@ _ELSEWHERE = {
     "device_connect": ("connect", "refresh", "addon"),
     "device_history": ("add", "history", "correct", "forget"),
     "device_import": ("import", "match"),
-    "device_sharing": ("outbox", "policy", "join", "leave"),
-    "device_reports": ("contribute",),
+    "device_sharing": ("outbox", "policy", "join", "leave", "contribute"),
 }
 
 

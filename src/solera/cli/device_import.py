@@ -243,7 +243,7 @@ def match(
     Example: solera device match me "Empire Strikes Back (1980)" "The Empire Strikes Back (1980)"
     """
     from solera.core.errors import ConfigError, DeviceError
-    from solera.device.choices import Aliases
+    from solera.device.aliases import Aliases
     from solera.device.device import Device
 
     device = Device.open(folder)

@@ -73,15 +73,6 @@ class ModelEntry:
     precision: Literal["single", "double"]
     seed: int = 0  # of how parameters start, and of what clients draw
 
-    def __post_init__(self) -> None:
-        """Refuse values that no publisher writes."""
-        if not all(isinstance(name, str) for name in self.plugins):
-            raise ValueError(f"plugins are {shortened(self.plugins)}")
-        if self.precision not in ("single", "double"):
-            raise ValueError(f"precision is {shortened(self.precision)}")
-        if self.seed < 0:
-            raise ValueError(f"seed is {self.seed}")
-
     @property
     def full_method(self) -> str:
         """The method's name with its plug-ins."""
@@ -93,12 +84,6 @@ class SecondModel(ModelEntry):
     """The second model of a blend (`runs.blend`)."""
 
     weight: float  # of its standardised scores; the first has the rest
-
-    def __post_init__(self) -> None:
-        """Refuse values that no publisher writes."""
-        super().__post_init__()
-        if not 0 <= self.weight <= 1:
-            raise ValueError(f"weight is {self.weight}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,14 +98,6 @@ class Manifest(ModelEntry):
     second: SecondModel | None = None
     trained: dict[str, Any]  # data set, protocol and figures, for information; empty if nothing is trained
     sha256: dict[str, str]  # of the other members
-
-    def __post_init__(self) -> None:
-        """Refuse values that no publisher writes."""
-        super().__post_init__()
-        if self.catalogue_version < 1 or self.items < 1:
-            raise ValueError(f"catalogue_version is {self.catalogue_version}, items {self.items}")
-        if not all(isinstance(digest, str) for digest in self.sha256.values()):
-            raise ValueError(f"sha256 is {shortened(self.sha256)}")
 
     @property
     def models(self) -> tuple[ModelEntry, ...]:
@@ -151,7 +128,7 @@ class Fields:
     def end(self) -> None:
         """Refuse fields that nothing has asked for."""
         if self._left:
-            raise ValueError(f"unknown: {', '.join(sorted(self._left))}")
+            raise ValueError(f"unknown: {shortened(sorted(self._left))}")
 
 
 class Bundle:
@@ -280,15 +257,16 @@ def _manifest(path: Path, text: bytes) -> Manifest:
 
 
 def _read_manifest(content: Mapping[str, Any]) -> Manifest:
-    fields, second = Fields({name: value for name, value in content.items() if value is not None}), None
-    about = _about(fields)
+    fields = Fields({name: value for name, value in content.items() if value is not None})
+    about, second = _read_entry(fields), None
     if given := fields.take("second", dict, {}):
         of_second = Fields(given)
-        second = SecondModel(**_about(of_second), weight=of_second.take("weight", float))
+        entry = _read_entry(of_second)
+        second = SecondModel(**vars(entry), weight=of_second.take("weight", float))
         of_second.end()
     fields.take("kind", str)
     made = Manifest(
-        **about,
+        **vars(about),
         format=fields.take("format", int),
         library=fields.take("library", str),
         catalogue_version=fields.take("catalogue_version", int),
@@ -298,15 +276,24 @@ def _read_manifest(content: Mapping[str, Any]) -> Manifest:
         sha256=fields.take("sha256", dict),
     )
     fields.end()
+    fits = {
+        "plugins": all(isinstance(name, str) for each in made.models for name in each.plugins),
+        "precision": all(each.precision in ("single", "double") for each in made.models),
+        "seed": all(each.seed >= 0 for each in made.models),
+        "weight": second is None or 0 <= second.weight <= 1,
+        "catalogue_version": made.catalogue_version >= 1,
+        "items": made.items >= 1,
+    }
+    for name in (name for name, is_right in fits.items() if not is_right):
+        raise ValueError(f"{name} has a value that no publisher writes")
     return made
 
 
-def _about(fields: Fields) -> dict[str, Any]:
-    """What a manifest says of one model."""
-    return {
-        "method": fields.take("method", str),
-        "plugins": fields.take("plugins", tuple),
-        "options": fields.take("options", dict),
-        "precision": fields.take("precision", str),
-        "seed": fields.take("seed", int, 0),
-    }
+def _read_entry(fields: Fields) -> ModelEntry:
+    return ModelEntry(
+        method=fields.take("method", str),
+        plugins=fields.take("plugins", tuple),
+        options=fields.take("options", dict),
+        precision=fields.take("precision", str),  # type: ignore[arg-type]
+        seed=fields.take("seed", int, 0),
+    )

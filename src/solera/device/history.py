@@ -7,15 +7,12 @@ import io
 import json
 import re
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-import numpy as np
-
 from solera.core.errors import DeviceError
 from solera.core.text import clean_text
-from solera.core.types import Floats
 from solera.device.catalogue import Catalogue, plain
 from solera.device.store import Store
 
@@ -221,14 +218,3 @@ def _drop_opinions(connection: sqlite3.Connection) -> None:
         "DELETE FROM seen_only WHERE NOT EXISTS (SELECT 1 FROM interactions AS i"
         " WHERE i.user = seen_only.user AND i.item = seen_only.item)"
     )
-
-
-DAY = 86_400  # seconds
-
-
-def days_of(times: Sequence[int | None]) -> Floats | None:
-    """Times of a history in days, oldest first. Unknown ones are taken for the oldest; None if all are."""
-    oldest = next((time for time in times if time is not None), None)
-    if oldest is None:
-        return None
-    return np.array([oldest if time is None else time for time in times]) / DAY

@@ -26,7 +26,7 @@ from solera.device.bundle import (
     Bundle,
 )
 from solera.device.models.served import Served, not_trained
-from solera.device.store import Arrays
+from solera.device.tensors import Arrays
 from solera.engine import OneRound, Simulation
 from solera.engine.server import derived
 from solera.engine.serving import newcomer

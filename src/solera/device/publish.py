@@ -9,7 +9,7 @@ import hashlib
 import json
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -40,6 +40,7 @@ from solera.device.bundle import (
     Bundle,
     Item,
     Manifest,
+    ModelEntry,
     SecondModel,
 )
 from solera.device.catalogue import natural, split_year
@@ -111,7 +112,7 @@ def _export_blend(  # noqa: PLR0917, those of export
         tensors=tensors,
         format_=BLEND_FORMAT,
         trained=_told(result),
-        second=SecondModel(**second.about._asdict(), weight=settings.weight),
+        second=SecondModel(**vars(second.about), weight=settings.weight),
     )
 
 
@@ -142,7 +143,7 @@ def _catalogue(
 class _Published(NamedTuple):
     """What is published of a run."""
 
-    about: _About
+    about: ModelEntry
     tensors: Params
     compact: bool
 
@@ -156,21 +157,17 @@ def _published(folder: RunFolder, *, whole: bool) -> _Published:
             f"the server of {method.name!r} keeps a table for every client, so there is no model to publish",
             f"methods whose model is the same for everybody: {', '.join(FROM_HISTORY)}",
         )
-    about = _About(config.method, config.plugins, config.options, config.precision, config.seed)
+    about = ModelEntry(
+        method=config.method,
+        plugins=config.plugins,
+        options=config.options,
+        precision=config.precision,
+        seed=config.seed,
+    )
     tensors = {name: state.shared[name] for name in method.shared_shapes(result.items)}
     if compact := method.one_round and not whole:
         tensors = compacted(method, tensors, result.items)
     return _Published(about, tensors, compact)
-
-
-class _About(NamedTuple):
-    """What a bundle is of."""
-
-    method: str
-    plugins: tuple[str, ...]
-    options: dict[str, Any]
-    precision: Literal["single", "double"] = "single"
-    seed: int = 0
 
 
 def start(
@@ -187,7 +184,8 @@ def start(
     name, *plugins = full_method.split("+")
     method = find(name, dict(options or {}), tuple(plugins))
     taken = method.config.model_dump(mode="json")
-    about = _About(name, tuple(method.name.split("+")[1:]), taken, precision, seed)
+    with_plugins = tuple(method.name.split("+")[1:])
+    about = ModelEntry(method=name, plugins=with_plugins, options=taken, precision=precision, seed=seed)
     return write(about, items, output, key)
 
 
@@ -207,9 +205,8 @@ def extend(old: Bundle, more: Sequence[Item], output: Path, key: Path) -> Bundle
         )
     manifest = old.manifest
     method_of(old)  # a blend is refused
-    about = _About(manifest.method, manifest.plugins, manifest.options, manifest.precision, manifest.seed)
     version = manifest.catalogue_version + 1
-    return write(about, [*held, *more], output, key, catalogue_version=version)
+    return write(manifest, [*held, *more], output, key, catalogue_version=version)
 
 
 def trained_on_devices(
@@ -236,9 +233,8 @@ def trained_on_devices(
     compact = method.one_round
     if method.one_round:
         tensors = compacted(method, tensors, manifest.items)
-    about = _About(manifest.method, manifest.plugins, manifest.options, manifest.precision, manifest.seed)
     return write(
-        about,
+        manifest,
         old.catalogue(),
         output,
         key,
@@ -273,7 +269,7 @@ def _in_order(items: Sequence[Item], data: Interactions) -> list[Item]:
 
 
 def write(
-    about: _About,
+    about: ModelEntry,
     items: Sequence[Item],
     output: Path,
     key: Path,
@@ -300,7 +296,7 @@ def write(
     manifest = Manifest(
         format=IDS_FORMAT if with_ids else max(format_, GENRES_FORMAT) if with_genres else format_,
         library=__version__,
-        **about._asdict(),
+        **{each.name: getattr(about, each.name) for each in fields(ModelEntry)},
         catalogue_version=catalogue_version,
         items=len(items),
         trained=trained or {},

@@ -11,7 +11,7 @@ import numpy as np
 from solera.core.types import Floats, Ints
 from solera.device.bundle import Item
 from solera.device.catalogue import Catalogue
-from solera.device.history import DAY, days_of
+from solera.device.dates import DAY, days_of
 
 if TYPE_CHECKING:
     from solera.device.models.served import Served

@@ -1,20 +1,12 @@
-"""The device's database: SQLite, in which every step is done wholly or not at all, killed or not.
-
-Parameters are little-endian numbers with their type and shape.
-"""
+"""The device's database: SQLite, in which every step is done wholly or not at all, killed or not."""
 
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from solera.core.errors import DeviceError
 
@@ -157,7 +149,7 @@ class Store:
                 "SQLITE_IOERR": "check that the disk is sound and has room, then give the command again",
                 "SQLITE_BUSY": "another command is writing: wait for it, then try again",
                 "SQLITE_READONLY": "the folder is not yours to write: check its rights",
-                "SQLITE_CANTOPEN": "check that the folder is there and yours",
+                "SQLITE_CANTOPEN": "check that the folder is there, and that you may write to it",
             }
             hint = next((text for start, text in hints.items() if _name(error).startswith(start)), "")
             raise DeviceError(
@@ -244,25 +236,3 @@ def _create_private(path: Path) -> None:
     """For its owner alone, whatever the umask; SQLite gives its other files the same rights."""
     with suppress(OSError):  # it is there already, or SQLite says what is wrong
         os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o600))
-
-
-Arrays = dict[str, NDArray[Any]]
-
-
-def put_tensors(
-    connection: sqlite3.Connection, kind: str, user: int | None, tensors: Mapping[str, NDArray[Any]]
-) -> None:
-    """Replace all tensors of a kind that belong to a user, or to all."""
-    connection.execute("DELETE FROM tensors WHERE kind = ? AND user IS ?", (kind, user))
-    for name, value in tensors.items():
-        plain = np.ascontiguousarray(value, dtype=value.dtype.newbyteorder("<"))
-        row = (kind, user, name, plain.dtype.str, json.dumps(plain.shape), plain.tobytes())
-        connection.execute("INSERT INTO tensors VALUES (?, ?, ?, ?, ?, ?)", row)
-
-
-def get_tensors(rows: Iterable[sqlite3.Row]) -> Arrays:
-    """What was put, by name."""
-    return {
-        row["name"]: np.frombuffer(row["numbers"], np.dtype(row["dtype"])).reshape(json.loads(row["shape"]))
-        for row in rows
-    }

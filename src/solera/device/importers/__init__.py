@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from solera.core.errors import ConfigError, DataError, closest
+from solera.device.aliases import Aliases, matched
 from solera.device.bundle import Item
 from solera.device.catalogue import Catalogue, fits
-from solera.device.choices import Aliases, Choices, matched
+from solera.device.choices import Choices
 from solera.device.device import Device
 from solera.device.history import Row
 from solera.device.importers.entry import Entry, cleaned

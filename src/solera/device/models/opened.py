@@ -29,7 +29,7 @@ from solera.device.models.options import (
 )
 from solera.device.models.served import AGAIN, Served, Tensors, Untrained
 from solera.device.models.transformer import TransformerHistory
-from solera.device.store import Arrays
+from solera.device.tensors import Arrays
 
 _LEAST = 1e-12  # standard deviation, so that equal scores become 0
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from solera.device.store import Arrays
+from solera.device.tensors import Arrays
 from solera.federation.common.protocol import Packet, Reason, RefusalError
 
 TYPES = ("<f4", "<f8", "<i4", "|u1")

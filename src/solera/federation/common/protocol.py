@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from solera.core.errors import SoleraError
 from solera.device.policy import Agreement
-from solera.device.store import Arrays
+from solera.device.tensors import Arrays
 
 # The version that every message carries. Neighbours read each other, so that server and devices need not be
 # upgraded together: a version sends no field that the one before it does not read.

@@ -27,7 +27,7 @@ from solera.core.leaf import Leaf, Params
 from solera.core.method import Method
 from solera.core.types import Floats, Ints
 from solera.core.upload import Sums, Upload
-from solera.device.store import Arrays
+from solera.device.tensors import Arrays
 from solera.federation.common.protocol import Reason, RefusalError
 
 ROWS, ROW_WEIGHTS, WEIGHT, COUNTS, SIZES, ITEMS = (

@@ -11,9 +11,9 @@ import torch
 from solera.core.leaf import Params
 from solera.data.ragged import Ragged
 from solera.device.bundle import CATALOGUE
+from solera.device.dates import days_of
 from solera.device.device import NEWEST, Device
-from solera.device.history import days_of
-from solera.device.store import Arrays, put_tensors
+from solera.device.tensors import Arrays, put_tensors
 from solera.federation.common.protocol import Packet
 from solera.federation.node.work import without_last
 

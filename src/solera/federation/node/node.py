@@ -28,7 +28,7 @@ from solera.device.ledger import JOINED, LEFT, PAUSED, Ledger
 from solera.device.model import method_of
 from solera.device.outbox import BECAUSE
 from solera.device.policy import Policy
-from solera.device.store import Arrays
+from solera.device.tensors import Arrays
 from solera.dp.mechanism import Clip
 from solera.dp.settings import check_private
 from solera.engine import BlockTraining, Simulation

@@ -13,7 +13,7 @@ from solera.core.leaf import Home
 from solera.core.types import Ints
 from solera.core.upload import Totals, Upload
 from solera.data.ragged import Ragged
-from solera.device.store import Arrays
+from solera.device.tensors import Arrays
 from solera.engine.one_round import Sum
 from solera.federation.common.protocol import Order
 from solera.federation.common.uploads import Shape

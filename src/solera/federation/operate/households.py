@@ -16,12 +16,12 @@ from solera.core.types import Ints
 from solera.data.interactions import Interactions, Split, history
 from solera.data.ragged import Ragged
 from solera.device.bundle import Bundle
+from solera.device.dates import DAY
 from solera.device.device import Device
-from solera.device.history import DAY
 from solera.device.ledger import Ledger
 from solera.device.model import Model, method_of
 from solera.device.policy import Policy
-from solera.device.store import Arrays
+from solera.device.tensors import Arrays
 from solera.engine import State
 from solera.evaluate import Evaluation, Evaluator, split
 

@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from solera.core.closed_form import AnyMethod
 from solera.core.fixed_point import FixedPoint, lengths
 from solera.device.bundle import CATALOGUE, Manifest
-from solera.device.store import Arrays
+from solera.device.tensors import Arrays
 from solera.federation.common.protocol import (
     Numbers,
     Packet,

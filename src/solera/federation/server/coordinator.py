@@ -17,7 +17,7 @@ import numpy as np
 
 from solera.core.errors import RunError
 from solera.core.types import Ints
-from solera.device.store import Arrays
+from solera.device.tensors import Arrays
 from solera.engine.simulation import choose
 from solera.federation.common.protocol import Answer, Order, Packet, Reason, RefusalError
 from solera.federation.common.uploads import Bounds

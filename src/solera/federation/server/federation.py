@@ -10,7 +10,7 @@ from solera.core.errors import RunError
 from solera.core.fixed_point import check_summable
 from solera.device.bundle import CATALOGUE
 from solera.device.policy import is_noisy
-from solera.device.store import Arrays
+from solera.device.tensors import Arrays
 from solera.dp.noise import Randomness, System
 from solera.federation.common.protocol import Enrolment, Offer, Order, Packet, Reason, RefusalError
 from solera.federation.node.work import deployable

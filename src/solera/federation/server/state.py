@@ -14,7 +14,7 @@ from solera.core.types import Ints
 from solera.core.upload import Sums, Upload
 from solera.device.bundle import Bundle
 from solera.device.model import Model
-from solera.device.store import Arrays
+from solera.device.tensors import Arrays
 from solera.dp.rounds import PrivateRound
 from solera.engine import State
 from solera.engine.one_round import Cover, Sum, sum_for
