@@ -9,7 +9,7 @@ import hashlib
 import json
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -222,7 +222,7 @@ def trained_on_devices(
 
     `options` of the method are those of the old bundle, if no others are given.
     """
-    manifest = old.manifest.model_copy(update={} if options is None else {"options": options})
+    manifest = old.manifest if options is None else replace(old.manifest, options=options)
     method = find(manifest.method, manifest.options, manifest.plugins)
     if method.tailored:
         raise BundleError(
