@@ -139,6 +139,7 @@ def test_wrong_input_is_one_line_and_a_next_step(args, message, next_step, tmp_p
     assert error.startswith("error: ")
     assert message in error
     assert error.count("Did you mean") <= 1
+    assert "Value error" not in error
     assert hint.startswith("next: ")
     assert next_step in hint
     assert not list(tmp_path.iterdir())

@@ -13,9 +13,8 @@ pytest.importorskip("cryptography", reason="needs the device extra")
 
 from solera.core.errors import DataError
 from solera.device.importers import LISTED, import_file, read_entries
-from solera.device.importers.budget import DEFAULT, Budget
 from solera.device.importers.entry import Entry, whole, year_of
-from solera.device.importers.source import Source
+from solera.device.importers.source import DEFAULT, Budget, Source
 
 LISTEN = '{"listened_at": 5, "track_metadata": {"artist_name": "x"}}'  # 58 characters
 

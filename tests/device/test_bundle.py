@@ -28,8 +28,9 @@ from solera.device.bundle import (
     TENSORS,
     Bundle,
     Item,
+    fingerprint,
 )
-from solera.device.keys import fingerprint, make_keys, read_public, read_secret, sign
+from solera.device.keys import make_keys, read_public, read_secret, sign
 from solera.device.model import Model
 from solera.device.models.opened import open_model
 from solera.device.publish import catalogue_of, export, extend, start

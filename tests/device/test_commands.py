@@ -120,10 +120,21 @@ def test_a_wrong_time(me):
 
 def test_only_recommending_waits_for_torch(me):
     """Adding to a history is quick: the model is not loaded."""
-    code = (
-        "import sys; from pathlib import Path; from solera.device.device import Device\n"
-        f"import solera.device.importers\nDevice.open(Path({str(me)!r})).add('3')\n"
-        "print(*{'torch', 'polars'} & set(sys.modules))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == []
+    assert loaded("import solera.device.importers; device.add('3')", me, "torch", "polars") == []
+
+
+def test_commands_load_what_they_need(me):
+    """What checks new bundles and the messages of servers is not needed for an installed bundle."""
+    what = "device.add('3'); device.recommend(reasons=3)"
+    heavy = ("torch", "polars", "pydantic", "cryptography", "starlette", "asyncio")
+    assert loaded(what, me, *heavy) == []
+    assert loaded("device.add('3'); device.entries.entries('me')", me, "numpy", *heavy) == []
+    assert loaded("import solera.service.app", me, "pydantic", "fastapi", "solera.federation") == ["pydantic"]
+
+
+def loaded(code, folder, *modules):
+    """Which of the modules are loaded when an open device has done this."""
+    opened = f"from solera.device.device import Device; device = Device.open(Path({str(folder)!r}))"
+    told = f"print(*sorted({set(modules)!r} & set(sys.modules)))"
+    command = [sys.executable, "-c", f"import sys; from pathlib import Path\n{opened}\n{code}\n{told}"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()

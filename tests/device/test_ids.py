@@ -15,8 +15,7 @@ from solera.device.bundle import Bundle, Item
 from solera.device.catalogue import Catalogue
 from solera.device.device import Device
 from solera.device.importers import import_file
-from solera.device.items import read_items
-from solera.device.publish import catalogue_of, export, start
+from solera.device.publish import catalogue_of, export, read_items, start
 from solera.device.tokens import Tokens
 
 MATRIX = Item("1", "Matrix, The (1999)", 1999, ("Action",), {"imdb": "0133093", "tmdb": "603"})

@@ -88,7 +88,7 @@ def test_films_are_limited(device, tmp_path):
     from dataclasses import replace
 
     from solera.device.importers import read_entries
-    from solera.device.importers.budget import DEFAULT
+    from solera.device.importers.source import DEFAULT
 
     source = Source(zipped(tmp_path / "a.zip"), replace(DEFAULT, films=5))
     with pytest.raises(DataError, match="more than 5 films"):

@@ -13,7 +13,7 @@ from in_process import run
 from solera.core.errors import BundleError, ConfigError, DataError, DeviceError
 from solera.device.bundle import Bundle, Item
 from solera.device.device import Device
-from solera.device.items import read_items
+from solera.device.publish import read_items
 from solera.federation.node.members import Members
 
 ITEMS = 'id,title,year\n7,"Matrix, The",1999\nm-2,Alien,\n3,Heat (1995),1995\n'

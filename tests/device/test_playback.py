@@ -12,8 +12,7 @@ pytest.importorskip("cryptography", reason="needs the device extra")
 
 from solera.core.errors import DataError
 from solera.device.choices import Choices
-from solera.device.importers import import_file
-from solera.device.importers.detect import format_of
+from solera.device.importers import format_of, import_file
 
 COLUMNS = (
     "DateCreated, UserId, ItemId, ItemType, ItemName, PlaybackMethod, ClientName, DeviceName, PlayDuration"
@@ -63,7 +62,7 @@ def test_a_database_of_another_kind_is_refused(device, tmp_path):
 
 
 def test_a_view_that_never_ends_is_stopped(device, tmp_path, monkeypatch):
-    monkeypatch.setattr("solera.device.importers.playback._LONGEST", 0.2)
+    monkeypatch.setattr("solera.device.importers.jellyfin._LONGEST", 0.2)
     path = tmp_path / "endless.db"
     connection = sqlite3.connect(path)
     connection.execute(

@@ -7,6 +7,7 @@ import hashlib
 import html
 import json
 import re
+from dataclasses import fields, replace
 from importlib.resources import files
 from pathlib import Path
 
@@ -87,9 +88,9 @@ def test_the_page_reads_all_methods_that_serve_from_histories():
 def test_a_page_uses_no_dates(bundled, tmp_path):
     """Neither model of a blend may need them."""
     bundle = Bundle.open(bundled("fedslist"))
-    about = bundle.manifest.model_dump(include=set(ModelEntry.model_fields))
+    about = {each.name: getattr(bundle.manifest, each.name) for each in fields(ModelEntry)}
     second = SecondModel(**about | {"options": about["options"] | {"decay_days": 30.0}}, weight=0.3)
-    bundle.manifest = bundle.manifest.model_copy(update={"second": second})
+    bundle.manifest = replace(bundle.manifest, second=second)
     with pytest.raises(BundleError, match="'fedslist' was trained with decay_days"):
         write_page(bundle, tmp_path / "page")
 

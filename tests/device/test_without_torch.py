@@ -19,7 +19,7 @@ from open_service import opened
 BLOCKED = """
 import sys
 
-BLOCKED = "torch polars optuna pooch narwhals filelock jinja2 tomli_w".split()
+BLOCKED = "torch polars optuna pooch narwhals filelock jinja2 tomli_w httpx stamina psutil".split()
 
 class Blocked:
     def find_spec(self, name, path=None, target=None):
@@ -117,6 +117,12 @@ def test_what_trains_says_how_to_install_it(solera, bundled, tmp_path):
     assert "a model of 'fedmf' learns on the device" in said
     assert install in said
     assert not (tmp_path / "me").exists()
+
+
+@pytest.mark.usefixtures("without")
+@pytest.mark.parametrize(("command", "extra"), [("node start", "node"), ("device contribute", "reports")])
+def test_what_connects_to_servers_says_how_to_install_it(command, extra, device):
+    assert f"next: pip install 'solera[{extra}]'" in solera(*command.split(), device.path, code=2)
 
 
 def test_the_block_holds(without, tmp_path):

@@ -22,14 +22,15 @@ from solera.device.outbox import BECAUSE
 from solera.device.policy import Agreement
 from solera.device.publish import start
 from solera.federation.common import connection
+from solera.federation.node import accepted as accepting
 from solera.federation.node.accepted import accepted
 from solera.federation.operate import node_process
 from solera.federation.operate.inviting import invitation
 from solera.federation.operate.processes import Process, free_port
-from solera.service import node_keeper
+from solera.service import taking_part
 from solera.service.app import service
 from solera.service.guard import Place
-from solera.service.node_keeper import NodeKeeper, _why
+from solera.service.taking_part import NodeKeeper, _why
 
 HOST, SECRET, FEDERATION = "127.0.0.1:8470", "secret", "a" * 64
 
@@ -260,9 +261,9 @@ def fake_node(tmp_path, monkeypatch) -> Path:
     program.write_text(f"#!/bin/sh\n. {tmp_path}/does\n")
     program.chmod(0o700)
     monkeypatch.setattr(sys, "executable", str(program))
-    monkeypatch.setattr(node_keeper, "accepted", lambda folder: SimpleNamespace(address=None))
+    monkeypatch.setattr(accepting, "accepted", lambda folder: SimpleNamespace(address=None))
     monkeypatch.setattr(connection, "check", lambda address: None)
-    monkeypatch.setattr(node_keeper, "_ENDED", 0.1)
+    monkeypatch.setattr(taking_part, "_ENDED", 0.1)
     return tmp_path / "does"
 
 
@@ -313,5 +314,5 @@ def test_a_server_that_falls_silent_is_waited_for(tmp_path, fake_node, monkeypat
         await keeper.stop()
 
     monkeypatch.setattr(connection, "check", check)
-    monkeypatch.setattr(node_keeper, "_ASK", 0.0)
+    monkeypatch.setattr(taking_part, "_ASK", 0.0)
     asyncio.run(follow())

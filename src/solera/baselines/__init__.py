@@ -21,7 +21,7 @@ from solera.baselines.slist import SLIST, SLISTConfig
 from solera.baselines.training import Baseline, Epoch, OnEpoch
 from solera.baselines.transformers import ESASRecConfig, HSTUConfig, SASRecConfig, SequenceModel
 from solera.core.errors import ConfigError, closest, wrong_options
-from solera.core.types import Frozen
+from solera.core.frozen import Frozen
 from solera.data.interactions import Split
 
 

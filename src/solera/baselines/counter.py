@@ -20,7 +20,8 @@ from pydantic import Field
 from torch import Tensor
 
 from solera.baselines.training import Baseline, Epoch, OnEpoch
-from solera.core.types import Frozen, Ints
+from solera.core.frozen import Frozen
+from solera.core.types import Ints
 from solera.data.interactions import Split
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData, sample

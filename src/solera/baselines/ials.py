@@ -25,8 +25,9 @@ from torch import Tensor
 
 from solera.baselines.training import Baseline, Epoch, OnEpoch
 from solera.core.errors import ConfigError
+from solera.core.frozen import Frozen
 from solera.core.randomness import Purpose, generator
-from solera.core.types import Frozen, Ints
+from solera.core.types import Ints
 from solera.data.interactions import Split
 from solera.data.ragged import Ragged
 

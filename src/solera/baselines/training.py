@@ -15,8 +15,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from solera.core.frozen import Frozen
 from solera.core.randomness import Purpose, generator
-from solera.core.types import Frozen, Ints
+from solera.core.types import Ints
 from solera.data.interactions import Split
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData, sample

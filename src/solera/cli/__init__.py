@@ -121,7 +121,7 @@ def _suggesting_once(error: Any) -> str:
     """What click says of a misspelt name, with the one suggestion that is nearest."""
     from difflib import get_close_matches
 
-    message = str(error.format_message())
+    message = str(error.format_message()).replace("Value error, ", "")  # as typer 0.29 says
     said, *suggested = re.split(r"\(?Did you mean", message, maxsplit=1)  # typer's own, click's, or both
     name, known = getattr(error, "option_name", ""), getattr(error, "possibilities", None)
     near = (

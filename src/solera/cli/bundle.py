@@ -29,7 +29,8 @@ def keygen(
 
     Example: solera bundle keygen -o publisher
     """
-    from solera.device.keys import fingerprint, make_keys, read_public
+    from solera.device.bundle import fingerprint
+    from solera.device.keys import make_keys, read_public
 
     secret, public = make_keys(output)
     digits = fingerprint(read_public(public))
@@ -111,8 +112,8 @@ def export(
 
     Example: solera bundle export runs/fedslist-ml-100k-strict-s0 -o movies.bundle --key publisher.key
     """
-    from solera.device.items import read_items
     from solera.device.publish import export as write
+    from solera.device.publish import read_items
 
     bundle = write(
         run,
@@ -155,8 +156,7 @@ def new(
     """
     from solera.core.errors import ConfigError
     from solera.data.datasets import load
-    from solera.device.items import read_items
-    from solera.device.publish import catalogue_of, start
+    from solera.device.publish import catalogue_of, read_items, start
     from solera.federation.node.work import deployable
     from solera.methods import find
 
@@ -207,8 +207,8 @@ def extend(
     Example: solera bundle extend films.bundle --catalogue more.csv -o films-2.bundle --key publisher.key
     """
     from solera.device.bundle import Bundle
-    from solera.device.items import read_items
     from solera.device.publish import extend as write
+    from solera.device.publish import read_items
 
     made = write(Bundle.open(old), read_items(catalogue), output, key)
     following = f"solera federation run FOLDER --resume --bundle {output}; devices: solera device update"
@@ -298,8 +298,8 @@ def page(
     from pydantic import ValidationError
 
     from solera.core.errors import ConfigError
-    from solera.device.bundle import Bundle
-    from solera.device.keys import fingerprint, read_public
+    from solera.device.bundle import Bundle, fingerprint
+    from solera.device.keys import read_public
     from solera.device.page import Collected, write_page
 
     bundle = Bundle.open(file, None if key is None else read_public(key))
@@ -325,7 +325,9 @@ def page(
 
 
 def _answer(bundle: Bundle, following: str = "") -> Answer:
-    from solera.device.keys import fingerprint
+    from dataclasses import asdict
+
+    from solera.device.bundle import fingerprint
     from solera.device.models.served import tests_of
 
     manifest, tests = bundle.manifest, tests_of(bundle.manifest)
@@ -337,7 +339,7 @@ def _answer(bundle: Bundle, following: str = "") -> Answer:
         "bytes": bundle.path.stat().st_size,
         "digest": bundle.digest,
         "signed_by": fingerprint(bundle.key),
-        **manifest.model_dump(mode="json", exclude={"kind", "sha256"}),
+        **{name: value for name, value in asdict(manifest).items() if name not in ("kind", "sha256")},
         "trained": trained,
     }
     shown = {name: value for name, value in found.items() if name != "trained"}

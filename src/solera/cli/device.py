@@ -20,8 +20,7 @@ _ELSEWHERE = {
     "device_connect": ("connect", "addon"),
     "device_history": ("add", "history", "correct", "forget"),
     "device_import": ("import", "match"),
-    "device_sharing": ("outbox", "policy", "join", "leave"),
-    "device_reports": ("contribute",),
+    "device_sharing": ("outbox", "policy", "join", "leave", "contribute"),
 }
 
 
@@ -63,9 +62,9 @@ def init(
     Example: solera device init me --bundle movies.bundle --key publisher.pub
     """
     from solera.core.errors import BundleError
-    from solera.device.bundle import Bundle
+    from solera.device.bundle import Bundle, fingerprint
     from solera.device.device import Device
-    from solera.device.keys import fingerprint, read_public
+    from solera.device.keys import read_public
 
     opened = Bundle.open(bundle, None if key is None else read_public(key))
     digits = fingerprint(opened.key)

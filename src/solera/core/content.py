@@ -32,7 +32,8 @@ from pydantic import Field
 from torch import Tensor
 
 from solera.core.errors import DataError
-from solera.core.types import Frozen, Ints
+from solera.core.frozen import Frozen
+from solera.core.types import Ints
 
 
 class ItemAttributes(Protocol):

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import numpy as np
 from pydantic import BeforeValidator, Field, PlainSerializer
 
+from solera.core.frozen import Frozen
 from solera.core.randomness import Purpose, generator
-from solera.core.types import Frozen
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -58,23 +58,21 @@ class DivergedError(SoleraError):
     exit_code = 3
 
 
-_TRAINING = {
-    "filelock",
-    "jinja2",
-    "narwhals",
-    "polars",
-    "pooch",
-    "tomli_w",
-    "torch",
-}  # packages of the extra `train`
+_EXTRAS = {  # by package that is missing
+    **dict.fromkeys(("filelock", "jinja2", "narwhals", "polars", "pooch", "tomli_w", "torch"), "train"),
+    **dict.fromkeys(("alembic", "asyncpg", "cronsim", "prometheus_client", "segno", "sqlalchemy"), "server"),
+    **dict.fromkeys(("psutil", "stamina"), "node"),
+    **dict.fromkeys(("httpx", "rbcl"), "reports"),
+}
 
 
 def missing_package(error: Exception) -> SoleraError | None:
-    """An error with a next step, if what failed is the import of a package that trains."""
+    """An error with a next step, if what failed is the import of a package of an extra."""
     name = (getattr(error, "name", None) or "").partition(".")[0]
-    if not isinstance(error, ModuleNotFoundError) or name not in _TRAINING:
+    if not isinstance(error, ModuleNotFoundError) or name not in _EXTRAS:
         return None
-    return SoleraError(f"this needs {name}, which is not installed", "pip install 'solera[train]'")
+    hint = f"pip install 'solera[{_EXTRAS[name]}]'"
+    return SoleraError(f"this needs {name}, which is not installed", hint)
 
 
 def full_disk(error: Exception) -> SoleraError | None:

@@ -19,17 +19,17 @@ import json
 import struct
 import zipfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
-
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from reprlib import repr as shortened
+from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 from solera.core.errors import BundleError
 from solera.core.text import clean_text
-from solera.device.keys import KEY_BYTES, SIGNATURE_BYTES, fingerprint, is_signed
 
 FORMAT = 1
-COMPACT_FORMAT = 2  # the same with compact weights of a one-round method (`device.compact`)
+COMPACT_FORMAT = 2  # the same with compact weights of a one-round method (`device.model`)
 GENRES_FORMAT = 3  # the same with genres in the catalogue, and weights of either form
 BLEND_FORMAT = 4  # two models that score together; names of the second one's tensors begin with `SECOND`
 IDS_FORMAT = 5  # the same with ids elsewhere in the catalogue, and one model or two
@@ -42,6 +42,7 @@ MANIFEST, SIGNATURE, CATALOGUE, TENSORS = (
     "catalogue.json",
     "shared.safetensors",
 )
+KEY_BYTES, SIGNATURE_BYTES = 32, 64
 LIMITS = {  # bytes
     MANIFEST: 1 << 20,
     SIGNATURE: KEY_BYTES + SIGNATURE_BYTES,
@@ -49,6 +50,7 @@ LIMITS = {  # bytes
     TENSORS: 6 << 30,
 }
 _AGAIN = "get the file again from its publisher"
+T = TypeVar("T")
 
 
 class Item(NamedTuple):
@@ -61,16 +63,15 @@ class Item(NamedTuple):
     ids: Mapping[str, str] = {}  # of the same item elsewhere, by kind
 
 
-class ModelEntry(BaseModel):
+@dataclass(frozen=True, kw_only=True)
+class ModelEntry:
     """What a manifest says of a model."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     method: str
     plugins: tuple[str, ...]
     options: dict[str, Any]
     precision: Literal["single", "double"]
-    seed: int = Field(default=0, ge=0, description="of how parameters start, and of what clients draw")
+    seed: int = 0  # of how parameters start, and of what clients draw
 
     @property
     def full_method(self) -> str:
@@ -78,30 +79,56 @@ class ModelEntry(BaseModel):
         return "+".join([self.method, *self.plugins])
 
 
+@dataclass(frozen=True, kw_only=True)
 class SecondModel(ModelEntry):
     """The second model of a blend (`runs.blend`)."""
 
-    weight: float = Field(ge=0, le=1, description="of its standardised scores; the first has the rest")
+    weight: float  # of its standardised scores; the first has the rest
 
 
+@dataclass(frozen=True, kw_only=True)
 class Manifest(ModelEntry):
     """Manifest of a bundle."""
 
     kind: Literal["solera bundle"] = "solera bundle"
     format: int = FORMAT
     library: str
-    catalogue_version: int = Field(ge=1)
-    items: int = Field(ge=1)
+    catalogue_version: int
+    items: int
     second: SecondModel | None = None
-    trained: dict[str, Any] = Field(
-        description="data set, protocol and figures, for information; empty if nothing has been trained"
-    )
-    sha256: dict[str, str] = Field(description="of the other members")
+    trained: dict[str, Any]  # data set, protocol and figures, for information; empty if nothing is trained
+    sha256: dict[str, str]  # of the other members
 
     @property
     def models(self) -> tuple[ModelEntry, ...]:
         """The model, or the two models of a blend."""
         return (self, self.second) if self.second else (self,)
+
+
+class Fields:
+    """Fields of a JSON object from outside, each taken once and checked.
+
+    Devices read a manifest at every start, and pydantic takes longer to load than all else they do.
+    """
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self._left = dict(given)
+
+    def take(self, name: str, kind: type[T], default: T | None = None) -> T:
+        """A field of exactly this type; without a default it must be there. Numbers are finite."""
+        value: Any = self._left.pop(name, default)
+        if kind is float and type(value) is int:
+            value = float(value)
+        if kind is tuple and type(value) is list:
+            value = tuple(value)
+        if (type(value) is float and not isfinite(value)) or type(value) is not kind:
+            raise ValueError(f"{name} is missing" if value is None else f"{name} is {shortened(value)}")
+        return value
+
+    def end(self) -> None:
+        """Refuse fields that nothing has asked for."""
+        if self._left:
+            raise ValueError(f"unknown: {shortened(sorted(self._left))}")
 
 
 class Bundle:
@@ -113,6 +140,8 @@ class Bundle:
     @classmethod
     def open(cls, path: Path, key: bytes | None = None) -> Bundle:
         """Check form and signature; `key` is the only one that may have signed it, if given."""
+        from solera.device.keys import is_signed  # noqa: PLC0415 - not to recommend
+
         with _opened(path) as archive:
             text, signed = archive.read(MANIFEST), archive.read(SIGNATURE)
         public, signature = signed[:KEY_BYTES], signed[KEY_BYTES:]
@@ -124,6 +153,18 @@ class Bundle:
         if not is_signed(public, signature, text):
             raise BundleError(f"{path} was changed after it was signed", _AGAIN)
         return cls(path, _manifest(path, text), public, hashlib.sha256(text).hexdigest())
+
+    @classmethod
+    def installed(cls, path: Path, key: bytes, digest: str) -> Bundle:
+        """Open what a device has installed: `digest` is that of the manifest whose signature it checked."""
+        with _opened(path) as archive:
+            text = archive.read(MANIFEST)
+        if hashlib.sha256(text).hexdigest() != digest:
+            raise BundleError(
+                f"{path} is not the bundle that this device was set up with",
+                "restore the folder from a copy",
+            )
+        return cls(path, _manifest(path, text), key, digest)
 
     def read(self, name: str) -> bytes:
         """Read a member and check it against the signed manifest."""
@@ -147,6 +188,12 @@ class Bundle:
         if not all(item.year is None or isinstance(item.year, int) for item in items):
             raise BundleError(f"{self.path}: the catalogue has an invalid year", _AGAIN)
         return items
+
+
+def fingerprint(public: bytes) -> str:
+    """Fingerprint for people to compare: 32 hexadecimal digits in groups of four."""
+    digits = hashlib.sha256(public).hexdigest()[:32]
+    return " ".join(digits[at : at + 4] for at in range(0, 32, 4))
 
 
 def _more(genres: Sequence[str] = (), ids: Mapping[str, str] = {}) -> tuple[tuple[str, ...], dict[str, str]]:
@@ -204,8 +251,49 @@ def _manifest(path: Path, text: bytes) -> Manifest:
             "ask the publisher for a new bundle" if older else "pip install --upgrade solera",
         )
     try:
-        return Manifest.model_validate(content)
-    except ValidationError as error:
-        wrong = error.errors()[0]
-        where = ".".join(map(str, wrong["loc"]))
-        raise BundleError(f"{path}: manifest: {where}: {wrong['msg']}", _AGAIN) from None
+        return _read_manifest(content)
+    except (ValueError, OverflowError) as error:
+        raise BundleError(f"{path}: manifest: {error}", _AGAIN) from None
+
+
+def _read_manifest(content: Mapping[str, Any]) -> Manifest:
+    fields = Fields({name: value for name, value in content.items() if value is not None})
+    about, second = _read_entry(fields), None
+    if given := fields.take("second", dict, {}):
+        of_second = Fields(given)
+        entry = _read_entry(of_second)
+        second = SecondModel(**vars(entry), weight=of_second.take("weight", float))
+        of_second.end()
+    fields.take("kind", str)
+    made = Manifest(
+        **vars(about),
+        format=fields.take("format", int),
+        library=fields.take("library", str),
+        catalogue_version=fields.take("catalogue_version", int),
+        items=fields.take("items", int),
+        second=second,
+        trained=fields.take("trained", dict),
+        sha256=fields.take("sha256", dict),
+    )
+    fields.end()
+    fits = {
+        "plugins": all(isinstance(name, str) for each in made.models for name in each.plugins),
+        "precision": all(each.precision in ("single", "double") for each in made.models),
+        "seed": all(each.seed >= 0 for each in made.models),
+        "weight": second is None or 0 <= second.weight <= 1,
+        "catalogue_version": made.catalogue_version >= 1,
+        "items": made.items >= 1,
+    }
+    for name in (name for name, is_right in fits.items() if not is_right):
+        raise ValueError(f"{name} has a value that no publisher writes")
+    return made
+
+
+def _read_entry(fields: Fields) -> ModelEntry:
+    return ModelEntry(
+        method=fields.take("method", str),
+        plugins=fields.take("plugins", tuple),
+        options=fields.take("options", dict),
+        precision=fields.take("precision", str),  # type: ignore[arg-type]
+        seed=fields.take("seed", int, 0),
+    )

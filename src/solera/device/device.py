@@ -10,25 +10,22 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from solera.core.errors import BundleError, DeviceError, SoleraError
 from solera.core.text import clean_text
 from solera.device.aliases import Aliases, matched
-from solera.device.bundle import Bundle, Item
+from solera.device.bundle import Bundle, Item, fingerprint
 from solera.device.catalogue import Catalogue
 from solera.device.choices import Choices
 from solera.device.folder import DATABASE, bundle_file, erase_uploads, install, make_folder, make_private
 from solera.device.history import History, Row, forget_item, user_id
-from solera.device.keys import fingerprint
-from solera.device.models.opened import open_model
-from solera.device.recommending import DeviceRecommendation, Person, recommend
 from solera.device.store import VERSION, Store
-from solera.device.tensors import Arrays, get_tensors, put_tensors
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # what needs numpy is imported where it is used: most commands read or change a history
+    from numpy.typing import NDArray
+
     from solera.device.models.served import Served
+    from solera.device.recommending import DeviceRecommendation
+    from solera.device.tensors import Arrays
 
 ME = "me"  # the user of a folder that has one
 _FORMER = "former_bundle"  # the setting that names the bundle before the last update
@@ -88,14 +85,11 @@ class Device:
 
     @cached_property
     def bundle(self) -> Bundle:
-        """The bundle in use, its signature checked again."""
-        bundle = Bundle.open(bundle_file(self.path, self._settings["bundle"]), self.key)
-        if bundle.digest != self._settings["bundle"]:
-            raise BundleError(
-                f"{bundle.path} is not the bundle that this device was set up with",
-                "restore the folder from a copy",
-            )
-        return bundle
+        """The bundle in use, checked again."""
+        return self._installed(self._settings["bundle"])
+
+    def _installed(self, digest: str) -> Bundle:
+        return Bundle.installed(bundle_file(self.path, digest), self.key, digest)
 
     @cached_property
     def catalogue(self) -> Catalogue:
@@ -119,8 +113,7 @@ class Device:
     def former(self) -> Bundle | None:
         """The bundle that the last update replaced."""
         digest = self._settings.get(_FORMER)
-        path = bundle_file(self.path, digest) if digest else None
-        return Bundle.open(path, self.key) if path and path.exists() else None
+        return self._installed(digest) if digest and bundle_file(self.path, digest).exists() else None
 
     def go_back(self) -> Bundle:
         """Use the bundle that the last update replaced. Going back again undoes it."""
@@ -215,6 +208,8 @@ class Device:
         Reasons are the items of the history that raised a score most. `allowed` filters the items. `along`
         are other users of the device who are to like them, too: nothing is shown that one of them has met.
         """
+        from solera.device.recommending import Person, recommend  # noqa: PLC0415
+
         known, people = self.catalogue.number, []
         out: set[str] = set()
         for name in (user, *along):
@@ -245,12 +240,17 @@ class Device:
     def model(self, user: str = ME) -> Served:
         """The model that the user is served with."""
         shared, personal = self.shared(user), self.kept(user)
-        return open_model(self.bundle, shared, personal) if shared or personal else self._bundled_model
+        return self._open_model(shared, personal) if shared or personal else self._bundled_model
 
     @cached_property
     def _bundled_model(self) -> Served:
         """The bundle's own model, which is the same for everybody."""
-        return open_model(self.bundle)
+        return self._open_model()
+
+    def _open_model(self, *parameters: Arrays) -> Served:
+        from solera.device.models.opened import open_model  # noqa: PLC0415
+
+        return open_model(self.bundle, *parameters)
 
     def forget(self, *, item: str | None = None, user: str | None = None) -> int:
         """Delete an item's interactions (of one user, or of all), a user with all there is, or everything.
@@ -280,6 +280,8 @@ class Device:
 
     def keep(self, user: str, tensors: Mapping[str, NDArray[Any]]) -> None:
         """Replace a user's personal parameters in one transaction."""
+        from solera.device.tensors import put_tensors  # noqa: PLC0415
+
         with self.store.writing() as connection:
             put_tensors(connection, "personal", user_id(connection, user), tensors)
 
@@ -296,16 +298,18 @@ class Device:
 
         Somebody who has yet to get a version of a table gets the mean of those that the others here have.
         """
+        from solera.device.tensors import get_tensors, mean_of  # noqa: PLC0415
+
         common = self.store.rows("SELECT * FROM tensors WHERE kind = 'shared' AND user IS NULL")
         own = self._tensors("shared", user)
         if not own:
             rows = self.store.rows("SELECT * FROM tensors WHERE kind = 'shared' AND user IS NOT NULL")
-            for name in {row["name"] for row in rows}:
-                versions = [get_tensors([row])[name] for row in rows if row["name"] == name]
-                own[name] = np.mean(versions, axis=0, dtype=versions[0].dtype)
+            own = mean_of(get_tensors([row]) for row in rows)
         return get_tensors(common) | own
 
     def _tensors(self, kind: str, user: str) -> Arrays:
+        from solera.device.tensors import get_tensors  # noqa: PLC0415
+
         owner = "(SELECT id FROM users WHERE name = ?)"
         rows = self.store.rows(f"SELECT * FROM tensors WHERE kind = ? AND user = {owner}", kind, user)
         return get_tensors(rows)

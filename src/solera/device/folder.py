@@ -10,7 +10,6 @@ from pathlib import Path
 from solera.core.errors import BundleError, DeviceError
 from solera.core.files import PRIVATE, replacing_file
 from solera.device.bundle import Bundle
-from solera.device.models.opened import open_model
 
 DATABASE = "device.db"
 CERTIFICATE = f"{DATABASE}-tls.pem"  # of the service in the home's network: certificate, then key
@@ -44,6 +43,8 @@ def bundle_file(folder: Path, digest: str) -> Path:
 
 def install(bundle: Bundle, folder: Path) -> None:
     """Copy a bundle into the folder atomically, and check the copy completely."""
+    from solera.device.models.opened import open_model  # noqa: PLC0415 - numpy, which a history does not need
+
     try:
         for left in folder.glob(".*.partial"):  # by an installation that was interrupted
             left.unlink()

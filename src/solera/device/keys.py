@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from pathlib import Path
 
@@ -18,8 +17,6 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from solera.core.errors import BundleError
-
-KEY_BYTES, SIGNATURE_BYTES = 32, 64
 
 
 def make_keys(stem: Path) -> tuple[Path, Path]:
@@ -77,12 +74,6 @@ def is_signed(public: bytes, signature: bytes, message: bytes) -> bool:
     except InvalidSignature:
         return False
     return True
-
-
-def fingerprint(public: bytes) -> str:
-    """Fingerprint for people to compare: 32 hexadecimal digits in groups of four."""
-    digits = hashlib.sha256(public).hexdigest()[:32]
-    return " ".join(digits[at : at + 4] for at in range(0, 32, 4))
 
 
 def _read(path: Path) -> bytes:

@@ -18,6 +18,7 @@ from solera.device.store import Store
 
 DAY = 86_400.0
 _JOIN_NEXT, _YES = "join_next", "yes"  # by this setting the owner agrees to the next federation that asks
+NODE_WANTED = "node_wanted"  # the setting by which the node starts with the service
 ASKED, JOINED, PAUSED, LEFT = "asked", "joined", "paused", "left"
 
 

@@ -14,8 +14,8 @@ from solera.core.errors import BundleError
 from solera.core.files import write_atomically
 from solera.data.datasets import Subset, info, load, names, stats, subset_of
 from solera.data.interactions import Interactions
-from solera.device.bundle import ID_KINDS, Bundle, Item
-from solera.device.keys import fingerprint, read_secret
+from solera.device.bundle import ID_KINDS, Bundle, Item, fingerprint
+from solera.device.keys import read_secret
 from solera.device.models.served import FROM_HISTORY, tests_of
 from solera.device.publish import catalogue_of, export
 from solera.runs.presets import run_settings

@@ -1,7 +1,11 @@
-"""The model of a bundle as a federation trains it, in torch. What needs no training is in `device.models`."""
+"""The model of a bundle as a federation trains it, in torch. What needs no training is in `device.models`.
+
+Compact weights of one-round methods are the largest ones, in 8 bits.
+"""
 
 from __future__ import annotations
 
+import math
 from collections import deque
 
 import numpy as np
@@ -10,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import Tensor
 
-from solera.core.closed_form import NEIGHBOURS, WEIGHTS, AnyMethod
+from solera.core.closed_form import NEIGHBOURS, WEIGHTS, AnyMethod, ClosedForm
 from solera.core.errors import BundleError, ConfigError
 from solera.core.leaf import Home, Params
 from solera.core.types import Floats, Ints
@@ -21,13 +25,12 @@ from solera.device.bundle import (
     TENSORS,
     Bundle,
 )
-from solera.device.compact import check_compact
 from solera.device.models.served import Served, not_trained
 from solera.device.tensors import Arrays
 from solera.engine import OneRound, Simulation
 from solera.engine.server import derived
 from solera.engine.serving import newcomer
-from solera.math.sparse_ridge import LEVELS, Neighbours, resized
+from solera.math.sparse_ridge import COMPACT, COUNTS, LEVELS, SCALES, SOURCES, Neighbours, resized
 from solera.methods import find
 
 
@@ -171,3 +174,43 @@ def _grown_square(weights: Tensor, channels: int, n_items: int) -> Tensor:
     grown = weights.new_zeros(channels, n_items, n_items)
     grown[:, :held, :held] = weights.view(channels, held, held)
     return grown.view(-1, n_items)
+
+
+_KEPT = 6  # weights per item on average, times the square root of the number of sources,
+_LEAST = 300  # and at least this many
+
+_KINDS = {
+    COUNTS: (torch.int32,),
+    SCALES: (torch.float32,),
+    SOURCES: (torch.uint16, torch.int32),
+    LEVELS: (torch.int8,),
+}
+
+
+def compacted(method: ClosedForm, tensors: Params, n_items: int) -> Params:
+    """The compact form of a solved model."""
+    channels = method.scorer.channels
+    each = max(_LEAST, math.ceil(_KEPT * math.sqrt(channels * n_items)))
+    found = Neighbours.of(tensors, channels) or Neighbours.largest(tensors[WEIGHTS], channels, each)
+    return found.compact(each)
+
+
+def check_compact(bundle: Bundle, tensors: Params, n_items: int) -> None:
+    """Refuse tensors that are not weights of so many items; which sources they have is checked elsewhere."""
+    wrong = None
+    if set(tensors) != set(COMPACT):
+        wrong = f"the tensors {', '.join(sorted(tensors))}"
+    elif any(tensors[name].dtype not in kinds or tensors[name].dim() != 1 for name, kinds in _KINDS.items()):
+        wrong = "weights of another type"
+    elif not len(tensors[COUNTS]) == len(tensors[SCALES]) == n_items:
+        wrong = "weights of another number of items"
+    elif int(tensors[COUNTS].min()) < 0 or not (
+        int(tensors[COUNTS].sum()) == len(tensors[SOURCES]) == len(tensors[LEVELS])
+    ):
+        wrong = "weights that do not fit their counts"
+    elif not bool(torch.isfinite(tensors[SCALES]).all()):
+        wrong = "weights that are not finite"
+    if wrong:
+        raise BundleError(
+            f"{bundle.path} has {wrong}, not compact weights", "ask the publisher for a new bundle"
+        )

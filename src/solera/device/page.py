@@ -22,9 +22,8 @@ from pydantic import Field
 
 from solera.core.errors import BundleError
 from solera.core.files import write_atomically
-from solera.core.types import Frozen
-from solera.device.bundle import Bundle
-from solera.device.keys import fingerprint
+from solera.core.frozen import Frozen
+from solera.device.bundle import Bundle, fingerprint
 from solera.device.models.opened import open_model
 from solera.device.models.served import FROM_HISTORY
 

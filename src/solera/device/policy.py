@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from pydantic import Field
 
+from solera.core.frozen import Frozen
 from solera.core.text import counted
-from solera.core.types import Frozen
 from solera.device.store import Store
 from solera.dp.accounting import concentrated_epsilon
 

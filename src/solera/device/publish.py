@@ -1,4 +1,7 @@
-"""Bundles, written: of a finished run, of a method to be trained, of a catalogue that has grown."""
+"""Bundles, written: of a finished run, of a method to be trained, of a catalogue that has grown.
+
+`read_items` reads a publisher's own file of items.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import hashlib
 import json
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -13,17 +17,20 @@ from typing import Any, Literal, NamedTuple
 from safetensors.torch import save
 
 from solera import __version__
-from solera.core.errors import BundleError, RunError
+from solera.core.errors import BundleError, DataError, RunError
 from solera.core.files import replacing_file
 from solera.core.leaf import Params
+from solera.core.text import clean_text
 from solera.data.datasets import genres, ids_elsewhere, load
 from solera.data.interactions import Interactions
+from solera.data.table import Table, read_table
 from solera.device.bundle import (
     BLEND_FORMAT,
     CATALOGUE,
     COMPACT_FORMAT,
     FORMAT,
     GENRES_FORMAT,
+    ID_KINDS,
     IDS_FORMAT,
     LIMITS,
     MANIFEST,
@@ -33,12 +40,12 @@ from solera.device.bundle import (
     Bundle,
     Item,
     Manifest,
+    ModelEntry,
     SecondModel,
 )
 from solera.device.catalogue import natural, split_year
-from solera.device.compact import compacted
 from solera.device.keys import read_secret, sign
-from solera.device.model import method_of
+from solera.device.model import compacted, method_of
 from solera.device.models.opened import open_model
 from solera.device.models.served import FROM_HISTORY
 from solera.methods import find
@@ -105,7 +112,7 @@ def _export_blend(  # noqa: PLR0917, those of export
         tensors=tensors,
         format_=BLEND_FORMAT,
         trained=_told(result),
-        second=SecondModel(**second.about._asdict(), weight=settings.weight),
+        second=SecondModel(**vars(second.about), weight=settings.weight),
     )
 
 
@@ -136,7 +143,7 @@ def _catalogue(
 class _Published(NamedTuple):
     """What is published of a run."""
 
-    about: _About
+    about: ModelEntry
     tensors: Params
     compact: bool
 
@@ -150,21 +157,17 @@ def _published(folder: RunFolder, *, whole: bool) -> _Published:
             f"the server of {method.name!r} keeps a table for every client, so there is no model to publish",
             f"methods whose model is the same for everybody: {', '.join(FROM_HISTORY)}",
         )
-    about = _About(config.method, config.plugins, config.options, config.precision, config.seed)
+    about = ModelEntry(
+        method=config.method,
+        plugins=config.plugins,
+        options=config.options,
+        precision=config.precision,
+        seed=config.seed,
+    )
     tensors = {name: state.shared[name] for name in method.shared_shapes(result.items)}
     if compact := method.one_round and not whole:
         tensors = compacted(method, tensors, result.items)
     return _Published(about, tensors, compact)
-
-
-class _About(NamedTuple):
-    """What a bundle is of."""
-
-    method: str
-    plugins: tuple[str, ...]
-    options: dict[str, Any]
-    precision: Literal["single", "double"] = "single"
-    seed: int = 0
 
 
 def start(
@@ -181,7 +184,8 @@ def start(
     name, *plugins = full_method.split("+")
     method = find(name, dict(options or {}), tuple(plugins))
     taken = method.config.model_dump(mode="json")
-    about = _About(name, tuple(method.name.split("+")[1:]), taken, precision, seed)
+    with_plugins = tuple(method.name.split("+")[1:])
+    about = ModelEntry(method=name, plugins=with_plugins, options=taken, precision=precision, seed=seed)
     return write(about, items, output, key)
 
 
@@ -201,9 +205,8 @@ def extend(old: Bundle, more: Sequence[Item], output: Path, key: Path) -> Bundle
         )
     manifest = old.manifest
     method_of(old)  # a blend is refused
-    about = _About(manifest.method, manifest.plugins, manifest.options, manifest.precision, manifest.seed)
     version = manifest.catalogue_version + 1
-    return write(about, [*held, *more], output, key, catalogue_version=version)
+    return write(manifest, [*held, *more], output, key, catalogue_version=version)
 
 
 def trained_on_devices(
@@ -219,7 +222,7 @@ def trained_on_devices(
 
     `options` of the method are those of the old bundle, if no others are given.
     """
-    manifest = old.manifest.model_copy(update={} if options is None else {"options": options})
+    manifest = old.manifest if options is None else replace(old.manifest, options=options)
     method = find(manifest.method, manifest.options, manifest.plugins)
     if method.tailored:
         raise BundleError(
@@ -230,9 +233,8 @@ def trained_on_devices(
     compact = method.one_round
     if method.one_round:
         tensors = compacted(method, tensors, manifest.items)
-    about = _About(manifest.method, manifest.plugins, manifest.options, manifest.precision, manifest.seed)
     return write(
-        about,
+        manifest,
         old.catalogue(),
         output,
         key,
@@ -267,7 +269,7 @@ def _in_order(items: Sequence[Item], data: Interactions) -> list[Item]:
 
 
 def write(
-    about: _About,
+    about: ModelEntry,
     items: Sequence[Item],
     output: Path,
     key: Path,
@@ -294,14 +296,17 @@ def write(
     manifest = Manifest(
         format=IDS_FORMAT if with_ids else max(format_, GENRES_FORMAT) if with_genres else format_,
         library=__version__,
-        **about._asdict(),
+        **{each.name: getattr(about, each.name) for each in fields(ModelEntry)},
         catalogue_version=catalogue_version,
         items=len(items),
         trained=trained or {},
         second=second,
         sha256={name: hashlib.sha256(content).hexdigest() for name, content in members.items()},
     )
-    text = manifest.model_dump_json(indent=2, exclude=None if second else {"second"}).encode()
+    told = asdict(manifest)
+    if second is None:
+        del told["second"]
+    text = json.dumps(told, indent=2, ensure_ascii=False).encode()
     signature = sign(read_secret(key), text)
     try:
         with replacing_file(output) as partial:
@@ -314,3 +319,57 @@ def write(
     except OSError as error:
         raise BundleError(f"{output} cannot be written: {error.strerror}", "give another -o") from None
     return Bundle.open(output)
+
+
+_NEEDED, _YEAR, _GENRES = ("id", "title"), "year", "genres"
+
+
+def read_items(path: Path) -> list[Item]:
+    """The items in the order of the file; an id given twice or left out is an error with its line.
+
+    Without a column for it, an item's year is the one in parentheses after its title.
+    """
+    if not path.is_file():
+        raise DataError(f"{path} is not a file", "give a CSV file with the columns id,title")
+    table = read_table(path, "\t" if path.suffix == ".tsv" else ",", quoted=True)
+    wrong = set(table.columns) ^ {*_NEEDED, _YEAR, _GENRES}
+    if wrong - {_YEAR, _GENRES, *ID_KINDS}:
+        raise DataError(
+            f"{path} has the columns {', '.join(table.columns)}",
+            "its first line must be id,title; year and genres may follow, with genres as in Comedy|Drama,"
+            f" and ids elsewhere: {', '.join(ID_KINDS)}",
+        )
+    ids = [clean_text(id_).strip() for id_ in table.ids("id").to_list()]
+    titles = [clean_text(title).strip() for title in table.columns["title"].to_list()]
+    seen: dict[str, int] = {}
+    for row, (id_, title) in enumerate(zip(ids, titles, strict=True)):
+        if not (id_ and title):
+            raise table.fault(row, f"the {'title' if id_ else 'id'} is empty")
+        if id_ in seen:
+            raise table.fault(row, f"item {id_!r} stands in line {table.lines[seen[id_]]} already")
+        seen[id_] = row
+    years = _years(table) if _YEAR in table.columns else [split_year(title)[1] for title in titles]
+    genres = _genres(table) if _GENRES in table.columns else [()] * len(ids)
+    return [Item(*each) for each in zip(ids, titles, years, genres, _elsewhere(table, len(ids)), strict=True)]
+
+
+def _elsewhere(table: Table, count: int) -> list[dict[str, str]]:
+    found: list[dict[str, str]] = [{} for _ in range(count)]
+    for kind in (each for each in ID_KINDS if each in table.columns):
+        for ids, text in zip(found, table.columns[kind].to_list(), strict=True):
+            if id_ := clean_text(text).strip():
+                ids[kind] = id_
+    return found
+
+
+def _years(table: Table) -> list[int | None]:
+    texts = [text.strip() for text in table.columns[_YEAR].to_list()]
+    for row, text in enumerate(texts):
+        if text and not (text.isascii() and text.isdigit() and len(text) <= 4):
+            raise table.fault(row, f"the year {text!r} is not a year")
+    return [int(text) if text else None for text in texts]
+
+
+def _genres(table: Table) -> list[tuple[str, ...]]:
+    fields = (clean_text(text).split("|") for text in table.columns[_GENRES].to_list())
+    return [tuple(name.strip() for name in names if name.strip()) for names in fields]

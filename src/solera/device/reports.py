@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from solera.core.types import Frozen
+from solera.core.frozen import Frozen
 from solera.device.catalogue import Catalogue
 from solera.device.store import Store
 from solera.privacy.reports.measurements import Ledger

@@ -149,7 +149,7 @@ class Store:
                 "SQLITE_IOERR": "check that the disk is sound and has room, then give the command again",
                 "SQLITE_BUSY": "another command is writing: wait for it, then try again",
                 "SQLITE_READONLY": "the folder is not yours to write: check its rights",
-                "SQLITE_CANTOPEN": "check that the folder is there and yours",
+                "SQLITE_CANTOPEN": "check that the folder is there, and that you may write to it",
             }
             hint = next((text for start, text in hints.items() if _name(error).startswith(start)), "")
             raise DeviceError(

@@ -30,3 +30,12 @@ def get_tensors(rows: Iterable[sqlite3.Row]) -> Arrays:
         row["name"]: np.frombuffer(row["numbers"], np.dtype(row["dtype"])).reshape(json.loads(row["shape"]))
         for row in rows
     }
+
+
+def mean_of(versions: Iterable[Arrays]) -> Arrays:
+    """The mean of every tensor over those versions that have it."""
+    found: dict[str, list[NDArray[Any]]] = {}
+    for each in versions:
+        for name, value in each.items():
+            found.setdefault(name, []).append(value)
+    return {name: np.mean(values, axis=0, dtype=values[0].dtype) for name, values in found.items()}

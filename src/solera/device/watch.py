@@ -8,8 +8,7 @@ from pathlib import Path
 
 from solera.core.errors import DataError
 from solera.device.device import Device
-from solera.device.importers import Report, import_file
-from solera.device.importers.detect import format_of
+from solera.device.importers import Report, format_of, import_file
 
 _WATCHED = ("jellyfin", "listenbrainz")
 State = tuple[tuple[int, int] | None, ...]

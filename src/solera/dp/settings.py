@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from pydantic import Field, ValidationError, model_validator
 
 from solera.core.errors import ConfigError
-from solera.core.types import Frozen
+from solera.core.frozen import Frozen
 from solera.dp.accounting import Accountant, Releases, epsilon, multiplier_for
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import Any
 import solera
 from solera.core.errors import RunError
 from solera.core.extensions import digests
-from solera.core.types import Frozen
+from solera.core.frozen import Frozen
 
 PACKAGES = ("solera", "torch", "numpy", "polars", "pydantic", "safetensors")
 _RESEARCH = ("research/src", "research/experiments")  # of the repository: programs that make records, too

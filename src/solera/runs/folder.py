@@ -30,9 +30,9 @@ from solera.core.files import (
     replacing_file,
     write_atomically,
 )
+from solera.core.frozen import Frozen
 from solera.core.leaf import Params
 from solera.core.tensor_files import Writable, write_tensors
-from solera.core.types import Frozen
 from solera.data.datasets import load
 from solera.data.interactions import Interactions
 from solera.runs.result import RoundEntry, RunResult

@@ -20,10 +20,11 @@ from pydantic import ByteSize, TypeAdapter, ValidationError
 
 from solera.core.closed_form import AnyMethod
 from solera.core.errors import ConfigError
+from solera.core.frozen import Frozen
 from solera.core.leaf import Home
 from solera.core.method import Method
 from solera.core.parts import Adam
-from solera.core.types import Floats, Frozen, Ints
+from solera.core.types import Floats, Ints
 from solera.data.interactions import Split, history
 from solera.engine import OneRound, Simulation
 from solera.engine.block import BLOCK_NUMBERS, BLOCK_SAMPLES

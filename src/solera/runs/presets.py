@@ -14,7 +14,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, ValidationError, mode
 
 from solera.baselines import BASELINES, configure
 from solera.core.errors import ConfigError, closest
-from solera.core.types import Frozen
+from solera.core.frozen import Frozen
 from solera.runs.settings import SETTINGS, BaselineConfig, RunConfig, usual_rounds
 
 

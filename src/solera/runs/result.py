@@ -10,8 +10,8 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from solera.baselines import BASELINES
 from solera.core.errors import RunError
+from solera.core.frozen import Frozen
 from solera.core.text import render
-from solera.core.types import Frozen
 from solera.data.interactions import Split
 from solera.evaluate import Evaluation
 from solera.evaluate.metrics import BUILT_IN, CUTOFFS

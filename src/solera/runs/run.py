@@ -13,8 +13,9 @@ from torch import Tensor
 
 from solera.core.closed_form import AnyMethod
 from solera.core.errors import RunError
+from solera.core.frozen import Frozen
 from solera.core.leaf import Home
-from solera.core.types import Frozen, Ints
+from solera.core.types import Ints
 from solera.data.interactions import Interactions, Split, history
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData

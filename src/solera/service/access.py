@@ -1,16 +1,18 @@
-"""Who asks: the owner, who opened the page by its link, or a program with a token."""
+"""Who asks: the owner, who opened the page by its link, or a program with a token; and what is asked."""
 
 from __future__ import annotations
 
 import hmac
 from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
+from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from solera.core.errors import SoleraError
+from solera.core.errors import ConfigError, SoleraError
+from solera.core.frozen import Frozen
 from solera.device.tokens import SCOPES, Tokens, digest
 from solera.service.guard import RefusedError, refused
 from solera.service.worker import Worker
@@ -93,3 +95,30 @@ async def failed(_: Request, error: Exception) -> Response:
         return error.answer
     assert isinstance(error, SoleraError)
     return refused(400, error.message, error.hint)
+
+
+Kind = TypeVar("Kind", bound=Frozen)
+
+
+async def body(request: Request, kind: type[Kind]) -> Kind:
+    """The body of a request, checked."""
+    content = await request.body()
+    try:
+        return kind.model_validate_json(content)
+    except ValidationError as error:
+        raise _wrong(error) from None
+
+
+def query(request: Request, kind: type[Kind]) -> Kind:
+    """The query of a request, checked; empty values are left out."""
+    given = {name: value for name, value in request.query_params.items() if value}
+    try:
+        return kind.model_validate(given)
+    except ValidationError as error:
+        raise _wrong(error) from None
+
+
+def _wrong(error: ValidationError) -> ConfigError:
+    first = error.errors()[0]
+    where = ".".join(map(str, first["loc"])) or "the request"
+    return ConfigError(f"{where}: {first['msg']}", "see /api/openapi.json")

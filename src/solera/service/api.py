@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from solera.core.errors import DataError, SoleraError
-from solera.core.types import Frozen
+from solera.core.frozen import Frozen
 from solera.device import bundle
 from solera.device.device import Device
 from solera.device.tokens import ADD, READ

@@ -20,8 +20,7 @@ from solera.service.federation import FederationRoutes
 from solera.service.guard import Guard, Place, RefusedError
 from solera.service.imports import Imports
 from solera.service.page_routes import PageRoutes
-from solera.service.refreshing import refresh
-from solera.service.worker import Worker
+from solera.service.worker import Worker, refresh
 
 _ASSETS = files("solera.device") / "page_assets"
 _FILES = {  # by path: no other file of the disk can be asked for

@@ -14,14 +14,14 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from solera.core.errors import ConfigError, SoleraError
-from solera.core.types import Frozen
+from solera.core.frozen import Frozen
 from solera.device.device import Device
-from solera.service.access import Access
-from solera.service.reading import body
+from solera.device.ledger import NODE_WANTED
+from solera.service.access import Access, body
 from solera.service.worker import Worker
 
 if TYPE_CHECKING:
-    from solera.service.node_keeper import NodeKeeper
+    from solera.service.taking_part import NodeKeeper
 
 _NEEDED = ("stamina", "psutil", "cryptography")  # of the extra
 
@@ -45,10 +45,6 @@ class FederationRoutes:
         self._worker = worker
         self._changing = asyncio.Lock()  # one change at a time
         self._keeper: NodeKeeper | None = None
-        if all(map(find_spec, _NEEDED)):
-            from solera.service.node_keeper import NodeKeeper  # noqa: PLC0415 - needs the extra
-
-            self._keeper = NodeKeeper(worker.folder)
 
     def routes(self, access: Access) -> list[Route]:
         """All paths, each for the owner alone."""
@@ -63,12 +59,11 @@ class FederationRoutes:
 
     async def open(self) -> None:
         """Start the node, if the owner has agreed to a federation on the page and has not stopped it."""
-        if self._keeper is not None:
-            from solera.service.taking_part import is_wanted  # noqa: PLC0415
-
-            with suppress(SoleraError):  # the page shows it
-                if await self._worker.run(is_wanted):
-                    self._keeper.start()
+        with suppress(SoleraError):  # the page shows it
+            if await self._worker.run(lambda device: device.store.settings().get(NODE_WANTED) == "yes"):
+                keeper, part = self._needed()
+                if await self._worker.run(part.is_wanted):
+                    keeper.start()
 
     async def close(self) -> None:
         """End the node."""
@@ -129,10 +124,11 @@ class FederationRoutes:
 
     def _needed(self) -> tuple[NodeKeeper, Any]:
         """What runs the node and what reads invitations; an error without the extra."""
-        if self._keeper is None:
+        if not all(map(find_spec, _NEEDED)):
             raise ConfigError(
                 "to take part in a federation needs more libraries", "pip install 'solera[node]'"
             )
-        from solera.service import taking_part  # noqa: PLC0415 - needs the extra
+        from solera.service import taking_part  # noqa: PLC0415 - needs the extra, and takes a while
 
+        self._keeper = self._keeper or taking_part.NodeKeeper(self._worker.folder)
         return self._keeper, taking_part

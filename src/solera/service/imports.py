@@ -18,8 +18,7 @@ from solera.core.errors import DeviceError, SoleraError
 from solera.device.bundle import Item
 from solera.device.device import Device
 from solera.device.folder import UPLOADS, erase_uploads
-from solera.device.importers import Report, Unmatched, import_file
-from solera.device.importers.detect import format_of
+from solera.device.importers import Report, Unmatched, format_of, import_file
 from solera.service.worker import Worker
 
 Matches = Mapping[tuple[str, int | None], str]  # ids of items by title and year

@@ -14,8 +14,8 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from solera.core.errors import ConfigError, DeviceError
+from solera.core.frozen import Frozen
 from solera.core.text import clean_text
-from solera.core.types import Frozen
 from solera.device.choices import Choices
 from solera.device.device import Device
 from solera.device.folder import UPLOADS
@@ -24,9 +24,8 @@ from solera.device.ledger import Ledger
 from solera.device.policy import Policy
 from solera.device.tokens import PAGE
 from solera.service import views
-from solera.service.access import OWNER, Access
+from solera.service.access import OWNER, Access, body, query
 from solera.service.imports import Imports, Job, Order, save
-from solera.service.reading import body, query
 from solera.service.worker import Worker
 
 

@@ -1,23 +1,125 @@
-"""Run the service of a device on 127.0.0.1, and open its page in a browser."""
+"""Run the service of a device on 127.0.0.1 or in the home's network, and open its page in a browser.
+
+When there are too many connections, one that asks for nothing makes room for a new one. In the network the
+service has a certificate that the device makes itself, for ten years.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import ipaddress
 import secrets
 import socket
 import webbrowser
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from solera.core.errors import DeviceError
-from solera.core.files import PRIVATE
+from solera.core.files import PRIVATE, replacing_file
 from solera.device.device import Device
-from solera.device.folder import DATABASE
+from solera.device.folder import CERTIFICATE, DATABASE
 from solera.service.app import service
-from solera.service.connections import Connection
 from solera.service.guard import Place
-from solera.service.tls import certificate_of, home_address
+
+if TYPE_CHECKING:
+    from cryptography.x509 import GeneralName
+
+MOST = 64  # open at once; a browser opens 6
+
+
+class Connection(H11Protocol):
+    """A connection that another program may open and leave open, but never to keep the owner out."""
+
+    _open: ClassVar[dict[Connection, None]] = {}  # the longest silent first
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Accept the connection. One too many ends another: one that waits for a request, if there is any."""
+        super().connection_made(transport)
+        self._open[self] = None
+        if len(self._open) > MOST:
+            ended = min(self._open, key=lambda each: each is self or each.is_busy)
+            del self._open[ended]
+            ended.transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Remove the connection from those that are open."""
+        self._open.pop(self, None)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take what comes."""
+        if self in self._open:
+            self._open[self] = self._open.pop(self)
+        super().data_received(data)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request is being answered."""
+        return self.cycle is not None and not self.cycle.response_complete
+
+
+_YEARS = timedelta(days=3_650)
+
+
+def home_address() -> str:
+    """This machine's own address in the home's network. Nothing is sent to find it."""
+    with closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as asking:
+        try:
+            asking.connect(("192.0.2.1", 9))  # an address that nobody has: only the route is looked up
+            return str(asking.getsockname()[0])
+        except OSError:
+            return "127.0.0.1"
+
+
+def certificate_of(folder: Path, names: Iterable[str]) -> Path:
+    """The file with the device's certificate and key, made when there is none."""
+    path = folder / CERTIFICATE
+    if not path.exists():
+        with replacing_file(path, PRIVATE) as partial:
+            partial.write_bytes(_made(names))
+    return path
+
+
+def _made(names: Iterable[str]) -> bytes:
+    from cryptography import x509  # noqa: PLC0415 - only here
+    from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415
+    from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415
+
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "Solera device")])
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + _YEARS)
+        .add_extension(
+            x509.SubjectAlternativeName([_general(each) for each in sorted(names)]), critical=False
+        )
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    form, plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    return made.public_bytes(pem) + key.private_bytes(pem, form, plain)
+
+
+def _general(name: str) -> GeneralName:
+    from cryptography import x509  # noqa: PLC0415
+
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
 
 ADDRESS, EVERYWHERE = "127.0.0.1", "0.0.0.0"
 _REDIRECT = """<!doctype html>

@@ -7,12 +7,11 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from solera.core.types import Frozen
-from solera.device.bundle import Item
+from solera.core.frozen import Frozen
+from solera.device.bundle import Item, fingerprint
 from solera.device.catalogue import plain, titles_in
 from solera.device.choices import Choices
 from solera.device.device import Device
-from solera.device.keys import fingerprint
 from solera.device.models.served import tests_of
 from solera.device.policy import Policy
 from solera.device.recommending import DeviceRecommendation, Reason

@@ -1,13 +1,19 @@
-"""The one thread that has the device open: connections of SQLite belong to their threads."""
+"""The one thread that has the device open, and the one that asks the media servers of the home.
+
+Connections of SQLite belong to their threads.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
+from solera.core.errors import SoleraError
+from solera.device.connectors import Connection, sync_due
 from solera.device.device import Device
 
 Result = TypeVar("Result")
@@ -46,3 +52,25 @@ class Worker:
     def _close(self) -> None:
         if self._device is not None:
             self._device.close()
+
+
+_LOG = logging.getLogger(__name__)
+_LOOK = 5.0  # seconds between two looks at whose time has come
+
+
+async def refresh(folder: Path) -> None:
+    """Run until cancelled. A server that does not answer is asked again at its next time."""
+    worker, last = Worker(folder), dict[Connection, float]()
+    try:
+        while True:
+            try:
+                done = await worker.run(lambda device: sync_due(device, last))
+            except SoleraError as error:
+                _LOG.warning("media servers are not asked: %s", error.message)
+            else:
+                for each in done:
+                    if each.error:
+                        _LOG.warning("%s: %s", each.source, each.error)
+            await asyncio.sleep(_LOOK)
+    finally:
+        worker.close()

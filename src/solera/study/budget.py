@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import Field
 
 from solera.core.errors import RunError
-from solera.core.types import Frozen
+from solera.core.frozen import Frozen
 from solera.data.interactions import Interactions
 from solera.runs.settings import RunConfig
 

@@ -19,8 +19,8 @@ from pydantic import Field, ValidationError, model_validator
 
 from solera.baselines import BASELINES, configure
 from solera.core.errors import ConfigError, SoleraError
+from solera.core.frozen import Frozen
 from solera.core.text import counted
-from solera.core.types import Frozen
 from solera.data.datasets import available, load, names
 from solera.evaluate import get
 from solera.methods import find

@@ -22,7 +22,8 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from solera.core.errors import RunError
 from solera.core.files import replacing_file, write_atomically
-from solera.core.types import Floats, Frozen
+from solera.core.frozen import Frozen
+from solera.core.types import Floats
 from solera.data.datasets import names
 from solera.evaluate import metrics
 from solera.runs.environment import Code

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import Field, model_validator
 
 from solera.core.errors import RunError, SoleraError
-from solera.core.types import Frozen
+from solera.core.frozen import Frozen
 from solera.runs import StoppedError
 from solera.runs.environment import Code
 from solera.runs.result import Metrics, TestName, reads_histories

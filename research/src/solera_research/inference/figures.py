@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from solera.core.types import Floats, Frozen
+from solera.core.frozen import Frozen
+from solera.core.types import Floats
 from solera_research.inference.row_changes import Mask
 
 

@@ -26,7 +26,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import Field, field_validator
 
 from solera.core.errors import ConfigError, closest
-from solera.core.types import Frozen
+from solera.core.frozen import Frozen
 from solera.runs.presets import DataName, PaperRows, paper_rows
 
 _DASH = "–"

@@ -15,10 +15,11 @@ import torch
 
 from solera.core.closed_form import AnyMethod, ClosedForm
 from solera.core.errors import ConfigError, closest
+from solera.core.frozen import Frozen
 from solera.core.method import Method
 from solera.core.randomness import Purpose, generator
 from solera.core.threads import torch_threads
-from solera.core.types import Frozen, Ints
+from solera.core.types import Ints
 from solera.data.interactions import Interactions, Split, history
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData

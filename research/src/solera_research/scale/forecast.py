@@ -8,8 +8,8 @@ from typing import Any
 
 from solera.core.closed_form import AnyMethod, ClosedForm
 from solera.core.errors import ConfigError
+from solera.core.frozen import Frozen
 from solera.core.leaf import Home
-from solera.core.types import Frozen
 from solera.methods import find
 from solera_research.scale.fit import CostModel, Size
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from pydantic import Field
 
 from solera.core.errors import ConfigError
-from solera.core.types import Frozen
+from solera.core.frozen import Frozen
 from solera.methods import find
 
 INTERACTIONS = 20  # of a user, on average

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from solera.core.types import Frozen
+from solera.core.frozen import Frozen
 from solera.runs.environment import Code
 from solera.study.records import Store, TableRow
 from solera_research.scale.points import Point

@@ -15,11 +15,10 @@ from typing import Any, Literal, NamedTuple, get_args
 from pydantic import Field
 
 from solera.core.errors import DeviceError, SoleraError
-from solera.core.types import Frozen
+from solera.core.frozen import Frozen
 from solera.device.choices import Choices
 from solera.device.connectors import jellyfin, kodi, mpd
-from solera.device.connectors.asking import checked
-from solera.device.connectors.told import Told
+from solera.device.connectors.asking import Told, checked
 from solera.device.device import Device
 from solera.device.importers import import_entries, row_of
 from solera.device.importers.entry import cleaned
@@ -40,11 +39,6 @@ class Connection(Frozen):
     user: str
     key: str = Field(default="", repr=False)
     name: str = ""  # of the person there
-
-    @property
-    def source(self) -> str:
-        """Where entries are said to come from."""
-        return self.kind
 
 
 class Synced(NamedTuple):
@@ -68,7 +62,8 @@ def connect(device: Device, new: Connection) -> Synced:
     """Ask a server for the first time, and keep the connection if it answers."""
     checked(new.url)
     told = sync(device, new)
-    _keep(device, [*(each for each in listed(device) if not _same(each, new)), new])
+    others = [each for each in listed(device) if (each.kind, each.user) != (new.kind, new.user)]
+    _keep(device, [*others, new])
     return told
 
 
@@ -87,16 +82,16 @@ def sync(device: Device, connection: Connection) -> Synced:
     told = _ask(device, connection)
     source, user = Source(Path(connection.url)), connection.user
     history = cleaned(source, iter(told.history))
-    report = import_entries(device, connection.source, source, history, user)
+    report = import_entries(device, connection.kind, source, history, user)
     owned: dict[str, str] = {}
     for id_, entry in told.library:
         if (row := row_of(device.catalogue, device.catalogue.match, entry)) is not None:
             owned.setdefault(device.catalogue.items[row].id, id_)
-    Choices(device.store, user).replace_listed(owned, connection.source)
+    Choices(device.store, user).replace_listed(owned, connection.kind)
     if told.write is not None and owned and device.has_history(user):
         best = device.recommend(_PLAYLIST, user=user, allowed=lambda item: item.id in owned)
         told.write([owned[one.item] for one in best])
-    return Synced(connection.source, user, report.added, report.unknown, len(owned))
+    return Synced(connection.kind, user, report.added, report.unknown, len(owned))
 
 
 def sync_due(device: Device, last: dict[Connection, float]) -> list[Synced]:
@@ -111,7 +106,7 @@ def sync_due(device: Device, last: dict[Connection, float]) -> list[Synced]:
             try:
                 done.append(sync(device, each))
             except SoleraError as error:
-                done.append(Synced(each.source, each.user, 0, 0, 0, error.message))
+                done.append(Synced(each.kind, each.user, 0, 0, 0, error.message))
     return done
 
 
@@ -122,10 +117,6 @@ def _ask(device: Device, connection: Connection) -> Told:
         "mpd": mpd.ask,
     }
     return asks[connection.kind](device, connection)
-
-
-def _same(one: Connection, other: Connection) -> bool:
-    return (one.kind, one.user) == (other.kind, other.user)
 
 
 def _keep(device: Device, connections: list[Connection]) -> None:

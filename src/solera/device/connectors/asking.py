@@ -1,16 +1,21 @@
-"""Ask a server in the home: no proxy, no redirection, no address elsewhere, and no endless answer."""
+"""Ask a server in the home: no proxy, no redirection, no address elsewhere, and no endless answer.
+
+`Told` is what a media server tells of a person.
+"""
 
 from __future__ import annotations
 
 import ipaddress
 import json
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
 from solera.core.errors import DeviceError
+from solera.device.bundle import ID_KINDS
+from solera.device.importers.entry import Entry
 
 _SECONDS = 10.0
 _MOST = 1 << 28  # bytes of an answer
@@ -66,3 +71,20 @@ def ask(url: str, path: str, body: Any = None, headers: Mapping[str, str] | None
         return json.loads(text) if text.strip() else None
     except ValueError:
         raise DeviceError(f"{url} does not answer in JSON", "check the address") from None
+
+
+class Told(NamedTuple):
+    """Entries of a history, and the library: the server's own ids with entries.
+
+    `write` shows recommendations on the server, by its own ids, where it can.
+    """
+
+    history: list[Entry]
+    library: list[tuple[str, Entry]]
+    write: Callable[[list[str]], None] | None = None
+
+
+def ids_of(given: Mapping[str, Any] | None) -> dict[str, str]:
+    """Ids elsewhere by their kinds, in whatever case a server writes these; TMDB first."""
+    plain = {str(kind).lower(): str(id_) for kind, id_ in (given or {}).items() if id_}
+    return {kind: plain[kind] for kind in ID_KINDS if kind in plain}

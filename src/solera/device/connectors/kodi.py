@@ -11,8 +11,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from solera.core.errors import DeviceError
+from solera.device.connectors.asking import Told, ids_of
 from solera.device.connectors.asking import ask as request
-from solera.device.connectors.told import Told, ids_of
 from solera.device.importers.entry import Entry
 from solera.device.importers.source import LIKE_FROM
 

@@ -14,8 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
 from solera.core.errors import DeviceError
-from solera.device.connectors.asking import checked
-from solera.device.connectors.told import Told
+from solera.device.connectors.asking import Told, checked
 from solera.device.importers.entry import Entry
 
 if TYPE_CHECKING:

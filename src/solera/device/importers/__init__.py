@@ -1,11 +1,18 @@
-"""Importers of histories exported from other services, matched against the catalogue."""
+"""Importers of histories exported from other services, matched against the catalogue.
+
+What has been found so far is held in little memory: objects would take ten times as much.
+"""
 
 from __future__ import annotations
 
+import zipfile
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from solera.core.errors import ConfigError, DataError, closest
 from solera.device.aliases import Aliases, matched
@@ -13,13 +20,110 @@ from solera.device.bundle import Item
 from solera.device.catalogue import Catalogue, fits
 from solera.device.choices import Choices
 from solera.device.device import Device
+from solera.device.history import Row
 from solera.device.importers.entry import Entry, cleaned
-from solera.device.importers.found import COMPARED, LISTED, Found, Key
-from solera.device.importers.jellyfin import read_jellyfin
+from solera.device.importers.jellyfin import COLUMNS, is_database, read_jellyfin
 from solera.device.importers.letterboxd import read_letterboxd, read_watchlist
 from solera.device.importers.listenbrainz import read_listenbrainz
 from solera.device.importers.source import BAD_ROW, LIKE_FROM, Source
 from solera.device.importers.table import read_own_table
+
+LISTED = 10_000  # titles that are not in the catalogue and are kept for the report
+COMPARED = 200_000  # pairs of titles that are compared to suggest near ones
+_UNKNOWN = np.iinfo(np.int64).min  # a time: before all others
+_UNSAID = -1
+
+Key = tuple[str, int | None]
+
+
+class Found:
+    """Rows of the catalogue with times and opinions, and the titles that are not in the catalogue."""
+
+    def __init__(self) -> None:
+        self.entries = self.unlisted = self.rated = 0
+        self.rows, self.times, self.liked = array("q"), array("q"), array("b")
+        self.missed: dict[Key, int] = {}  # how often each title came
+        self._places: dict[Key, int] = {}
+        self._missed = array("q"), array("q"), array("b")  # places of titles, times, opinions
+
+    def add(self, row: int | None, entry: Entry) -> None:
+        """Add an entry that has a row in the catalogue, or none."""
+        self.entries += 1
+        self.rated += entry.liked is not None
+        time = _UNKNOWN if entry.time is None else entry.time
+        opinion = _UNSAID if entry.liked is None else int(entry.liked)
+        key = entry.title, entry.year
+        if row is not None:
+            self._append(row, time, opinion)
+        elif key in self.missed or len(self.missed) < LISTED:
+            self.missed[key] = self.missed.get(key, 0) + 1
+            place = self._places.setdefault(key, len(self._places))
+            for column, value in zip(self._missed, (place, time, opinion), strict=True):
+                column.append(value)
+        else:
+            self.unlisted += 1
+
+    def accept(self, key: Key, row: int) -> None:
+        """Take the entries of a title as those of a row."""
+        del self.missed[key]
+        places, times, opinions = self._missed
+        for at in np.flatnonzero(np.array(places) == self._places[key]).tolist():
+            self._append(row, times[at], opinions[at])
+
+    def _append(self, row: int, time: int, opinion: int) -> None:
+        self.rows.append(row)
+        self.times.append(time)
+        self.liked.append(opinion)
+
+    def repeated(self) -> int:
+        """How many entries are of an item and time that came before."""
+        rows, times = np.array(self.rows), np.array(self.times)
+        order = np.lexsort((times, rows))
+        rows, times = rows[order], times[order]
+        return int(((rows[1:] == rows[:-1]) & (times[1:] == times[:-1])).sum())
+
+    def seen_only(self) -> int:
+        """How many items have an entry that says that they were not liked."""
+        return len(np.unique(np.array(self.rows)[np.array(self.liked) == 0]))
+
+    def ordered(self, catalogue: Catalogue) -> Iterator[Row]:
+        """The entries by time, oldest first."""
+        for at in np.argsort(np.array(self.times), kind="stable").tolist():
+            time, opinion = self.times[at], self.liked[at]
+            item = catalogue.items[self.rows[at]].id
+            yield item, None if time == _UNKNOWN else time, None if opinion == _UNSAID else bool(opinion)
+
+
+_FIRST = 1 << 16  # bytes that are looked at
+_ZIP = b"PK\x03\x04"
+
+
+def format_of(path: Path) -> str:
+    """The format that `import_file` takes: what is nothing else is a CSV file."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(_FIRST)
+        if is_database(path):
+            return "jellyfin"
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}", "check the path") from None
+    if start.startswith(_ZIP):
+        return "listenbrainz" if _has_listens(path) else "letterboxd"
+    if path.suffix.lower() in (".json", ".jsonl") or start.lstrip()[:1] in (b"{", b"["):
+        return "listenbrainz"
+    line = start.decode("utf-8-sig", "replace").split("\n", maxsplit=1)[0]
+    if len(line.split("\t")) == COLUMNS:
+        return "jellyfin"
+    return "letterboxd" if "Letterboxd URI" in line else "csv"
+
+
+def _has_listens(path: Path) -> bool:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return any(name.startswith("listens/") for name in archive.namelist())
+    except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError):
+        return False  # then the reader says what is wrong with it
+
 
 __all__ = [
     "LIKE_FROM",

@@ -19,9 +19,9 @@ from pathlib import PurePosixPath
 from typing import TextIO
 
 from solera.core.errors import ConfigError, DataError
-from solera.device.importers.csv_text import Table, read_csv, table_of
 from solera.device.importers.entry import Entry, liked, only, rating_of, seconds, year_of
 from solera.device.importers.source import Source
+from solera.device.importers.table import Table, read_csv, table_of
 
 WATCHED, RATINGS, DIARY, LIKES = FILES = ("watched.csv", "ratings.csv", "diary.csv", "likes/films.csv")
 WATCHLIST = "watchlist.csv"

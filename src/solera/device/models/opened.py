@@ -1,4 +1,8 @@
-"""The model of a bundle, with what a federation has shared since, and with the user's own parameters."""
+"""The model of a bundle, with what a federation has shared since, and with the user's own parameters.
+
+A blend of two models scores (1 − w) · a + w · b, where a and b are their scores, standardised over all items.
+Such a score is no sum over the history, so it has no parts.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +11,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
 from solera.core.errors import BundleError, missing_package
 from solera.core.randomness import Purpose, generator
+from solera.core.types import Floats, Ints
 from solera.device.bundle import SECOND, TENSORS, Bundle, ModelEntry
-from solera.device.models.blend import Blend
-from solera.device.models.fading import FadingHistory
-from solera.device.models.linear import closed_form
+from solera.device.models.linear import FadingHistory, closed_form
 from solera.device.models.options import (
     PLUGINS,
     EaseOptions,
@@ -28,6 +30,31 @@ from solera.device.models.options import (
 from solera.device.models.served import AGAIN, Served, Tensors, Untrained
 from solera.device.models.transformer import TransformerHistory
 from solera.device.tensors import Arrays
+
+_LEAST = 1e-12  # standard deviation, so that equal scores become 0
+
+
+class Blend(Served):
+    """Two models that score together."""
+
+    def __init__(self, first: Served, second: Served, weight: float) -> None:
+        super().__init__(first.method, first.n_items)
+        self.first, self.second, self.weight = first, second, weight
+
+    def scores(self, history: Ints, days: Floats | None = None, asked: float | None = None) -> Floats:
+        return self._mixed(self.first.scores(history, days, asked), self.second.scores(history))
+
+    def similarity(self, row: int) -> Floats:
+        return self._mixed(self.first.similarity(row), self.second.similarity(row))
+
+    def _mixed(self, first: Floats, second: Floats) -> Floats:
+        return (1 - self.weight) * _standardised(first) + self.weight * _standardised(second)
+
+
+def _standardised(scores: Floats) -> Floats:
+    found: Floats = (scores - scores.mean()) / max(float(scores.std()), _LEAST)
+    return found
+
 
 OPTIONS: Mapping[str, type[Options]] = {
     "fedease": EaseOptions,
@@ -81,10 +108,8 @@ def _tensors(bundle: Bundle) -> dict[str, NDArray[Any]]:
 
 def _options(bundle: Bundle, about: ModelEntry) -> Options:
     try:
-        return OPTIONS[about.method].model_validate(about.options)
-    except ValidationError as error:
-        first = error.errors()[0]
-        wrong = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        return OPTIONS[about.method].read(about.options)
+    except (ValueError, OverflowError) as wrong:
         message = f"{bundle.path}: this version of Solera does not support its method: {wrong}"
         raise BundleError(message, "pip install --upgrade solera") from None
 

@@ -19,7 +19,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, ValidationError
 
 from solera.core.errors import DeployError
-from solera.core.types import Frozen
+from solera.core.frozen import Frozen
 from solera.device.policy import Agreement
 from solera.federation.common.address import Address
 from solera.privacy.identity import Identity, is_signed, sign

@@ -7,7 +7,7 @@ import math
 from pydantic import Field
 
 from solera.core.errors import ConfigError
-from solera.core.types import Frozen
+from solera.core.frozen import Frozen
 from solera.dp.settings import DP
 from solera.math.robust import Combination
 

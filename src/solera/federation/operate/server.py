@@ -16,7 +16,7 @@ from pydantic import ConfigDict
 
 from solera.core.errors import ConfigError, DeployError
 from solera.core.files import PRIVATE
-from solera.core.types import Frozen
+from solera.core.frozen import Frozen
 from solera.federation.common import connection
 from solera.federation.common.address import Address, home_of
 from solera.federation.common.authority import check_server, read_public_key

@@ -39,7 +39,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from solera.core.errors import DeployError
-from solera.core.types import Frozen
+from solera.core.frozen import Frozen
 from solera.federation.common.authority import read_public_key
 from solera.federation.web.signing import WINDOW, Signed, read_signature, signed_headers
 from solera.privacy.identity import public_identity

@@ -188,8 +188,8 @@ class Task(Step):
 
 def model_digest(manifest: Manifest) -> str:
     """Digest of everything in a bundle that training depends on, except parameters."""
-    parts = {"method", "plugins", "options", "precision", "catalogue_version", "items", "seed"}
-    content = manifest.model_dump(mode="json", include=parts) | {"catalogue": manifest.sha256[CATALOGUE]}
+    parts = ("method", "plugins", "options", "precision", "catalogue_version", "items", "seed")
+    content = {part: getattr(manifest, part) for part in parts} | {"catalogue": manifest.sha256[CATALOGUE]}
     return hashlib.sha256(b"solera model\0" + _canonical(content)).hexdigest()
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from pydantic import Field
 
-from solera.core.types import Frozen
+from solera.core.frozen import Frozen
 from solera.federation.common.protocol import Evaluation, Packet, Reason, RefusalError, Verdict
 from solera.federation.server.coordinator import Coordinator
 from solera.federation.server.plan import GatePlan

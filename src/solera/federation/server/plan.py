@@ -17,7 +17,7 @@ from cronsim import CronSim, CronSimError
 from pydantic import Field, ValidationError
 
 from solera.core.errors import ConfigError
-from solera.core.types import Frozen
+from solera.core.frozen import Frozen
 from solera.dp.settings import DP
 from solera.federation.common.settings import Settings
 

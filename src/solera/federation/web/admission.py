@@ -16,7 +16,7 @@ from pydantic import Field, ValidationError
 
 from solera.core.errors import DeployError
 from solera.core.files import write_atomically
-from solera.core.types import Frozen
+from solera.core.frozen import Frozen
 from solera.federation.common.authority import read_certificate
 from solera.federation.common.invitation import Code
 from solera.privacy.identity import SecAggError, is_signed, public_identity

@@ -24,7 +24,7 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from solera.core.errors import DeployError
-from solera.core.types import Frozen
+from solera.core.frozen import Frozen
 from solera.federation.common.address import OPEN, home_of, tag_of
 from solera.federation.common.wire import (
     ADMIT,

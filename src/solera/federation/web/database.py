@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from solera.core.errors import ConfigError, DeployError
 from solera.core.files import PRIVATE, write_atomically
-from solera.core.types import Frozen
+from solera.core.frozen import Frozen
 from solera.federation.common.address import Address, home_of
 from solera.federation.common.private_files import private_folder
 

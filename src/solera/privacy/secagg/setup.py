@@ -28,7 +28,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from solera.core.types import Floats, Frozen
+from solera.core.frozen import Frozen
+from solera.core.types import Floats
 from solera.privacy.identity import MAX_KEY_BYTES, SecAggError, read_identity
 from solera.privacy.secagg.primitives import Ring
 
