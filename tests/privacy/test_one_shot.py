@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solera_research.one_shot import MaskHelper, OneShotError, VectorTerms, masked_vector, opened_sum
+from solera.privacy.one_shot import MaskHelper, OneShotError, VectorTerms, masked_vector, opened_sum
 
 TERMS = VectorTerms("films", 3, 50, 3)
 
