@@ -119,9 +119,8 @@ def test_what_trains_says_how_to_install_it(solera, bundled, tmp_path):
     assert not (tmp_path / "me").exists()
 
 
-@pytest.mark.usefixtures("without")
 @pytest.mark.parametrize(("command", "extra"), [("node start", "node"), ("device contribute", "reports")])
-def test_what_connects_to_servers_says_how_to_install_it(command, extra, device):
+def test_what_connects_to_servers_says_how_to_install_it(solera, command, extra, device):
     assert f"next: pip install 'solera[{extra}]'" in solera(*command.split(), device.path, code=2)
 
 

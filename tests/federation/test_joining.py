@@ -244,7 +244,7 @@ def test_what_a_node_loads(tmp_path):
     assert not {"torch", "numpy", "pydantic", "httpx", "rich", "uvicorn", "sqlalchemy", "polars"} & names
 
 
-@pytest.mark.parametrize("module", ["cli.node", "federation.node.masked_round", "service.node_keeper"])
+@pytest.mark.parametrize("module", ["cli.node", "federation.node.masked_round", "service.taking_part"])
 def test_a_node_needs_no_library_of_a_servers(tmp_path, module):
     """The extra `node` is enough."""
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]

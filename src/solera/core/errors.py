@@ -59,9 +59,9 @@ class DivergedError(SoleraError):
 
 
 _EXTRAS = {  # by package that is missing
-    **dict.fromkeys(("filelock", "jinja2", "narwhals", "polars", "pooch", "tomli_w", "torch"), "train"),
+    **dict.fromkeys(("jinja2", "narwhals", "polars", "pooch", "tomli_w", "torch"), "train"),
     **dict.fromkeys(("alembic", "asyncpg", "cronsim", "prometheus_client", "segno", "sqlalchemy"), "server"),
-    **dict.fromkeys(("psutil", "stamina"), "node"),
+    **dict.fromkeys(("filelock", "psutil", "stamina"), "node"),
     **dict.fromkeys(("httpx", "rbcl"), "reports"),
 }
 
