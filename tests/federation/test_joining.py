@@ -11,6 +11,7 @@ import threading
 import time
 import tomllib
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,7 +25,7 @@ from commands import environment
 from solera.core.errors import DeployError
 from solera.federation.common import connection
 from solera.federation.common.address import Address
-from solera.federation.common.connection import Answer, Connection
+from solera.federation.common.connection import FAILURES, Answer, Connection
 from solera.federation.common.packets import from_bytes, to_bytes
 from solera.federation.common.protocol import Packet
 from solera.federation.common.wire import PACKET, pack_task
@@ -283,5 +284,30 @@ def test_a_connection_that_broke_is_made_again(monkeypatch):
             patch.setattr(line._line, "getresponse", interrupted)
             line.ask("GET", "/")
         assert line.ask("GET", "/").status == 200
+        line.close()
+        server.shutdown()
+
+
+def test_an_answer_without_end_is_no_answer(monkeypatch):
+    """A server that never stops talking does not fill a device's memory."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            with suppress(OSError):
+                for _ in range(10_000 if self.path == "/endless" else 1):
+                    self.wfile.write(bytes(1000))
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    monkeypatch.setattr(connection, "_LONGEST", 5000)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        line = Connection(Address("127.0.0.1", server.server_port))
+        with pytest.raises(FAILURES, match="more than 5,000 bytes"):
+            line.ask("GET", "/endless")
+        assert len(line.ask("GET", "/").content) == 1000
         line.close()
         server.shutdown()

@@ -20,6 +20,7 @@ from solera.federation.common.address import Address
 
 FAILURES = (OSError, http.client.HTTPException)  # what a request raises that nobody has answered
 _CONNECT, _ANSWER = 10.0, 60.0  # seconds
+_LONGEST = 1 << 30  # bytes of an answer: a model of 2^27 numbers in double precision
 _EXPIRED, _HOSTNAME, _IP_ADDRESS = 10, 62, 64  # X509_V_ERR_… of OpenSSL
 
 
@@ -83,7 +84,10 @@ class Connection:
             self._line.sock.settimeout(self.timeout)
             self._line.request(method, path, body, headers or {})
             answer = self._line.getresponse()
-            return Answer(answer.status, answer.headers.get("content-type", ""), answer.read())
+            content = answer.read(_LONGEST + 1)
+            if len(content) > _LONGEST:
+                raise http.client.HTTPException(f"an answer of more than {_LONGEST:,} bytes")
+            return Answer(answer.status, answer.headers.get("content-type", ""), content)
         except BaseException:  # also where a signal ends the node: what it says last needs another connection
             self._line.close()
             raise
