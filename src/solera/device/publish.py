@@ -189,6 +189,14 @@ def start(
     return write(about, items, output, key)
 
 
+def check_signer(old: Bundle, key: Path) -> None:
+    """Refuse a key that did not sign a bundle: devices that have it accept no other."""
+    if read_secret(key).public_key().public_bytes_raw() != old.key:
+        raise BundleError(
+            f"{key} is not the key that signed {old.path}", "use that key: devices accept no other"
+        )
+
+
 def extend(old: Bundle, more: Sequence[Item], output: Path, key: Path) -> Bundle:
     """Write the next version of a catalogue: the old items in their places, then new ones."""
     held = old.catalogue()
@@ -199,10 +207,7 @@ def extend(old: Bundle, more: Sequence[Item], output: Path, key: Path) -> Bundle
             f"item {twice!r} is already in the catalogue" if more else "there are no items to add",
             "give a file with only new items",
         )
-    if read_secret(key).public_key().public_bytes_raw() != old.key:
-        raise BundleError(
-            f"{key} is not the key that signed {old.path}", "use that key: devices accept no other"
-        )
+    check_signer(old, key)
     manifest = old.manifest
     method_of(old)  # a blend is refused
     version = manifest.catalogue_version + 1

@@ -9,11 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from solera.core.closed_form import NEIGHBOURS, WEIGHTS, ClosedForm
-from solera.core.errors import BundleError, DeployError
+from solera.core.errors import DeployError
 from solera.core.sparse import Rows, SparseTotal
 from solera.device.bundle import Bundle
-from solera.device.keys import read_secret
-from solera.device.publish import trained_on_devices
+from solera.device.publish import check_signer, trained_on_devices
 from solera.methods import find
 from solera.privacy.reports.measurements import ITEM, ORDERED, PAIR, Measurement
 
@@ -49,10 +48,7 @@ def solve(
             f"{old.path} is of {manifest.full_method}, which is not solved from items and pairs",
             "make one: solera bundle new fedease --catalogue items.csv -o films.bundle --key publisher.key",
         )
-    if read_secret(key).public_key().public_bytes_raw() != old.key:
-        raise BundleError(
-            f"{key} is not the key that signed {old.path}", "use that key: devices accept no other"
-        )
+    check_signer(old, key)
     asked = _DEFAULTS | {name: value for name, value in manifest.options.items() if value}
     chosen = asked | {"least_clients": 1} | dict(options or {})
     method = find(manifest.method, chosen)
