@@ -46,6 +46,16 @@ def test_a_threshold_holds_in_every_epoch(dataset):
     assert pairs[3, 1] > pairs[3, 2] > pairs[3, 20] > 0
 
 
+def test_a_part_of_the_users_and_other_regularizers(dataset):
+    """Fewer are ranked, and as many count; the regularizer is one of those that were named."""
+    whole, part = (
+        threshold_accuracy("fedease", dataset, (2,), {"newest": 4}, regs=(3, 300), users=users)[0]
+        for users in (None, 50)
+    )
+    assert whole["pairs"] == part["pairs"] and {whole["reg"], part["reg"]} <= {3, 300}
+    assert part["hr@10"] * 50 == pytest.approx(round(part["hr@10"] * 50)) and part["hr@10"] > 0
+
+
 def test_methods_without_a_threshold_are_refused(dataset):
     with pytest.raises(ConfigError, match="has no threshold"):
         threshold_accuracy("fedease", dataset, (1,), {"neighbours": 0})

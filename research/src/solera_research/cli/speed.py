@@ -66,6 +66,12 @@ def speed(
     epochs: Annotated[
         int | None, typer.Option(help="Epochs in which histories come, of thresholds (1).", min=1)
     ] = None,
+    regs: Annotated[
+        str | None, typer.Option(help="Regularizers that thresholds tries (1 to 1,000).", metavar="LIST")
+    ] = None,
+    users: Annotated[
+        int | None, typer.Option(help="Users whose items thresholds ranks, drawn by the seed (all).", min=1)
+    ] = None,
     option: Options = None,
     data_dir: DataDir = None,
 ) -> Answer:
@@ -90,8 +96,9 @@ def speed(
 
     measure = _MEASURES[what]
     named = {"method": method, "rounds": rounds, "threads": threads, "clients": clients, "dropped": dropped}
-    more = {"seed": seed, "epochs": epochs, "sizes": sizes, "option": option, "data": data}
-    given: dict[str, Any] = {name: value for name, value in (named | more).items() if value is not None}
+    more = {"seed": seed, "epochs": epochs, "regs": regs, "users": users, "sizes": sizes}
+    asked: dict[str, Any] = named | more | {"option": option, "data": data}
+    given = {name: value for name, value in asked.items() if value is not None}
     taken = inspect.signature(measure).parameters
     if wrong := sorted(given.keys() - taken.keys()):
         raise ConfigError(f"speed {what} does not take {wrong[0]}", "omit it")
@@ -105,6 +112,8 @@ def speed(
         given["sizes"] = parse_numbers(sizes, "--sizes")
         if min(given["sizes"]) < 1:
             raise ConfigError(f"--sizes {sizes!r} is not a list of sizes", "write --sizes 100,1000")
+    if regs is not None:
+        given["regs"] = parse_numbers(regs, "--regs")
     if option is not None:
         given["option"] = parse_pairs(option, "-o clients_per_round=1.0")
     with err.status("measuring …") as status:
@@ -252,12 +261,15 @@ def _thresholds(
     sizes: tuple[int, ...] = (1, 2, 5, 10, 20, 50),
     seed: int = 0,
     epochs: int = 1,
+    regs: tuple[float, ...] = (1, 3, 10, 30, 100, 300, 1000),
+    users: int | None = None,
     option: Any = None,
 ) -> Answer:
     """With the regularizer that is best on validation items."""
     from solera_research.speed.thresholds import threshold_accuracy
 
-    found = threshold_accuracy(method[0], data, sizes, option or {}, seed=seed, epochs=epochs, on_size=tell)
+    more: Any = {"seed": seed, "epochs": epochs, "regs": regs, "users": users}
+    found = threshold_accuracy(method[0], data, sizes, option or {}, on_size=tell, **more)
     columns = {
         "least_clients": "T",
         "pairs": "pairs",

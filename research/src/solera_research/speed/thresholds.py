@@ -18,7 +18,6 @@ from solera.evaluate import Evaluator, split
 from solera.methods import find
 from solera.privacy.reports.report import SEALED_BYTES
 
-REGS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 VALIDATED = 5000  # users whose validation items choose the regularizer
 
 
@@ -30,13 +29,16 @@ def threshold_accuracy(
     *,
     seed: int = 0,
     epochs: int = 1,
+    regs: Iterable[float] = (30.0,),
+    users: int | None = None,
     on_size: Callable[[str], None] = lambda _: None,
 ) -> list[dict[str, Any]]:
     """Full ranking of the test items under `strict`, for every threshold with the best regularizer.
 
     It is chosen on the validation items of some users, drawn by `seed`. All are tried: what is opened is not
-    positive definite, and a larger one can be better after a worse one. Nothing else is drawn. Bytes are
-    those of a message with room for all of a client's newest items and their pairs.
+    positive definite, and a larger one can be better after a worse one. With `users`, so many are drawn, and
+    their items alone are ranked, in validation and test; everybody counts in the sums. Nothing else is drawn.
+    Bytes are those of a message with room for all of a client's newest items and their pairs.
 
     With several epochs the newest items of a client come one after the other, in epochs drawn by `seed`. An
     item or a pair is reported when its newer item is there, and a threshold holds in every epoch.
@@ -46,7 +48,10 @@ def threshold_accuracy(
     if not isinstance(method, ClosedForm) or not method.neighbours:
         raise ConfigError(f"{name!r} has no threshold with these options", "use fedease or fedslist")
     parts = split(data, "strict")
-    evaluator = Evaluator(parts, seed=seed, validated=VALIDATED)
+    evaluator = Evaluator(parts, seed=seed, validated=None if users else VALIDATED)
+    if users:
+        drawn = np.random.default_rng(seed).permutation(parts.data.n_users)
+        evaluator.restrict(drawn[:users])
     clients = ClientData(parts.train, parts.excluded, data.n_items)
     server = OneRound(method, clients, device=torch.device("cpu"), dtype=torch.float32)
     on_size("adding up")
@@ -62,7 +67,7 @@ def threshold_accuracy(
     for least in thresholds:
         best: dict[str, Any] = {}
         known = counts if epochs == 1 else {"gram": _by_epochs(parts, newest, epochs, least, seed)}
-        for reg in REGS:
+        for reg in tuple(regs):
             on_size(f"T = {least}, {_REG[name]} = {_reg(name, reg)}")
             settings = chosen | {"least_clients": least, _REG[name]: _reg(name, reg)}
             tried = find(name, settings)
