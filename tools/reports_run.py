@@ -64,7 +64,7 @@ class Browser:
     def __init__(self, services: Services) -> None:
         plan = services.plan
         agreed = {"helper": services.url("helper"), "server": services.public.hex(), "newest": NEWEST}
-        agreed |= {"federation": plan.federation, "leastDevices": plan.least_devices}
+        agreed |= {"federation": plan.federation, "leastDevices": plan.least_devices, "ordered": False}
         command = ["node", "tests/reports_device.mjs", json.dumps(agreed)]
         web = Path(__file__).parents[1] / "web"
         self._node = subprocess.Popen(command, cwd=web, stdin=PIPE, stdout=PIPE, text=True, bufsize=1)

@@ -22,6 +22,7 @@ from pydantic import ValidationError
 from reporting import Services, line_of
 from solera.device.bundle import Bundle
 from solera.device.page import CONTRIBUTE, Collected, write_page
+from solera.device.reports import asks_for_order
 from solera.federation.reports.contributing import Sender
 from solera.federation.reports.service import Plan
 from solera.privacy.reports.measurements import Ledger, measurements
@@ -51,7 +52,11 @@ def test_a_person_turns_it_on_sends_and_deletes(bundled, tmp_path, services):
         pytest.skip("needs Chromium, and `npm ci` in web/")
     bundle = Bundle.open(bundled("fedslist", whole=False))
     settings = Collected(
-        helper=services.url("helper"), server=services.public.hex(), federation="films", least_devices=2
+        helper=services.url("helper"),
+        server=services.public.hex(),
+        federation="films",
+        least_devices=2,
+        ordered=asks_for_order(bundle),
     )
     write_page(bundle, tmp_path / "page", "Films", settings)
     rows = [3, 1, 4]
@@ -84,12 +89,12 @@ def test_a_person_turns_it_on_sends_and_deletes(bundled, tmp_path, services):
         sent = step()
         assert sent["said"].startswith("Sent: 6 items and pairs")
         ledger = Ledger(sqlite3.connect(":memory:"), "films")
-        assert other.send(Reporter(ledger, 2), measurements(rows, 20), "films") == epoch
+        assert other.send(Reporter(ledger, 2), measurements(rows, 20, ordered=True), "films") == epoch
         reports, counts = services.opened(epoch)
-        assert (reports, set(counts), set(counts.values())) == (24, set(measurements(rows, 20)), {2})
+        assert (reports, counts) == (24, dict.fromkeys(measurements(rows, 20, ordered=True), 2))
         titles = [bundle.catalogue()[row].title for row in rows]
         assert len(sent["went"]) == 6
-        assert any(titles[0] in line and titles[1] in line for line in sent["went"])
+        assert any(f"{titles[0]}, later {titles[1]}" in line for line in sent["went"])
         go_on()
         deleted = step()
         assert sum("deleted" in line for line in deleted["went"]) == 3

@@ -17,38 +17,50 @@ from solera.device.bundle import Bundle
 from solera.device.device import Device
 from solera.device.keys import make_keys
 from solera.device.publish import start, trained_on_devices
+from solera.device.reports import asks_for_order
 from solera.engine import OneRound
 from solera.federation.reports.start import server_database, server_key
-from solera.privacy.reports.measurements import Measurement, measurements
+from solera.privacy.reports.measurements import ITEM, ORDERED, PAIR, Measurement, measurements
 from solera.privacy.reports.server import Server
 from threshold_reports import Federation
 
-LEAST, NEWEST, ITEMS = 2, 4, 7
-OPTIONS = {"neighbours": ITEMS, "newest": NEWEST, "reg": 2.0}
+LEAST, NEWEST, N_ITEMS = 2, 4, 7
+OPTIONS: dict[str, dict[str, object]] = {
+    "fedease": {"neighbours": N_ITEMS, "newest": NEWEST, "reg": 2.0},
+    "fedslist": {
+        "neighbours": N_ITEMS,
+        "newest": NEWEST,
+        "least_clients": LEAST,
+        "compact": True,
+        "decays": (0.7,),
+        "horizon": 1,
+    },
+}
 
 
 @pytest.fixture(scope="module")
 def histories():
     draw = np.random.default_rng(4)
-    return [draw.permutation(ITEMS)[: draw.integers(2, NEWEST + 1)].tolist() for _ in range(16)]
+    return [draw.permutation(N_ITEMS)[: draw.integers(2, NEWEST + 1)].tolist() for _ in range(16)]
 
 
 @pytest.fixture
-def folder(tmp_path, histories):
+def folder(tmp_path, histories, old):
     """Of a server that has counted one night."""
     federation = Federation(LEAST, reports=NEWEST * (NEWEST + 1) // 2)
     folder = tmp_path / "server"
     key = server_key(folder)
     federation.server = Server(server_database(folder, None), key)
     for device, history in enumerate(histories):
-        federation.send(0, str(device), measurements(history, NEWEST))
+        federation.send(0, str(device), measurements(history, NEWEST, ordered=asks_for_order(old)))
     federation.end(0)
     return folder
 
 
-@pytest.fixture
-def old(tmp_path, key, catalogue):
-    return start("fedease", catalogue[:ITEMS], tmp_path / "films.bundle", key, options=OPTIONS)
+@pytest.fixture(params=OPTIONS)
+def old(request, tmp_path, key, catalogue):
+    options = OPTIONS[request.param]
+    return start(request.param, catalogue[:N_ITEMS], tmp_path / "films.bundle", key, options=options)
 
 
 def solve(folder, old, key, output, *more):
@@ -64,9 +76,10 @@ def test_a_device_gets_the_model_of_all_histories(folder, old, key, histories, t
     found = json.loads(done.stdout)
     assert (found["left_out"], found["bytes"]) == (0, (tmp_path / "new.bundle").stat().st_size)
 
-    method = closed_form("fedease", OPTIONS | {"least_clients": LEAST})
+    name = old.manifest.method
+    method = closed_form(name, OPTIONS[name] | {"least_clients": LEAST})
     known = Ragged.from_lists(histories)
-    data = ClientData(known, known, ITEMS)
+    data = ClientData(known, known, N_ITEMS)
     simulated = OneRound(method, data, device=torch.device("cpu"), dtype=torch.float64)
     simulated.run_round(0)
     shared = {name: simulated.state.shared[name] for name in (NEIGHBOURS, WEIGHTS)}
@@ -81,11 +94,12 @@ def test_a_device_gets_the_model_of_all_histories(folder, old, key, histories, t
 
 
 def test_an_option_of_the_method(folder, old, key, tmp_path):
+    option = {"fedease": "reg", "fedslist": "ridge"}[old.manifest.method]
     assert solve(folder, old, key, tmp_path / "a.bundle").returncode == 0
-    done = solve(folder, old, key, tmp_path / "b.bundle", "-O", "reg=50")
+    done = solve(folder, old, key, tmp_path / "b.bundle", "-O", f"{option}=50")
     assert done.returncode == 0, done.stderr
     first, second = (Bundle.open(tmp_path / name) for name in ("a.bundle", "b.bundle"))
-    assert second.manifest.options["reg"] == 50
+    assert second.manifest.options[option] == 50
     assert first.manifest.sha256 != second.manifest.sha256
 
 
@@ -93,10 +107,13 @@ def test_made_up_items_are_left_out(folder, old, key, tmp_path):
     assert solve(folder, old, key, tmp_path / "a.bundle").returncode == 0
     database = server_database(folder, None)
     with database:
-        for made_up in (Measurement(1, 3, ITEMS), Measurement(0, 2**32 - 1, 2**32 - 1), Measurement(2, 1, 2)):
+        of_another_kind = Measurement(PAIR if asks_for_order(old) else ORDERED, 1, 2)
+        too_far = Measurement(ORDERED, 1, 2, lag=3)  # at most NEWEST - 1 places apart
+        no_items = (Measurement(PAIR, 3, N_ITEMS), Measurement(ITEM, 2**32 - 1, 2**32 - 1))
+        for made_up in (of_another_kind, too_far, *no_items):
             database.execute("INSERT INTO counts VALUES ('films', 1, ?, 1000)", (made_up.encoded(),))
     done = solve(folder, old, key, tmp_path / "b.bundle")
-    assert json.loads(done.stdout)["left_out"] == 3
+    assert json.loads(done.stdout)["left_out"] == 4
     first, second = (Bundle.open(tmp_path / name) for name in ("a.bundle", "b.bundle"))
     assert first.manifest.sha256 == second.manifest.sha256
 
@@ -104,13 +121,13 @@ def test_made_up_items_are_left_out(folder, old, key, tmp_path):
 def test_what_cannot_be_solved_is_refused_and_writes_nothing(folder, old, key, catalogue, tmp_path):
     other = tmp_path / "other"
     make_keys(other)
-    fedmf = start("fedmf", catalogue[:ITEMS], tmp_path / "fedmf.bundle", key)
+    fedmf = start("fedmf", catalogue[:N_ITEMS], tmp_path / "fedmf.bundle", key)
     output = tmp_path / "new.bundle"
     nobody = ("--federation", "nobody", "--bundle", old.path, "-o", output, "--key", key)
     for done, why in (
         (solve(folder, old, f"{other}.key", output), "not the key that signed"),
         (solve(folder, fedmf, key, output), "is of fedmf"),
-        (solve(folder, old, key, output, "-O", "reg=-1"), "reg"),
+        (solve(folder, old, key, output, "-O", "newest=-1"), "newest"),
         (solera("helper", "solve", folder, *nobody), "no pair of items"),
     ):
         assert done.returncode

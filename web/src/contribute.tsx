@@ -8,7 +8,7 @@ import { render } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { speakFirst, t, translated } from "./language";
 import { Button, Text } from "./parts";
-import type { Measurement } from "./reports";
+import { type Measurement, ORDERED } from "./reports";
 import { type Agreement, fresh, type Kept, Ledger, publicLine, send } from "./reporting";
 import { Store } from "./store";
 import "./style.css";
@@ -118,6 +118,7 @@ function Contribute({ settings, database }: { settings: Settings; database: Data
       <p>{t("contributeWhat")}</p>
       <ul>
         <li>{t("contributeServer", { n: agreed.leastDevices })}</li>
+        {agreed.ordered && <li>{t("contributeOrder")}</li>}
         <li>{t("contributeHelper", { host: new URL(agreed.helper).host })}</li>
         <li>{t("contributeBoth")}</li>
         <li>{t("contributeGone")}</li>
@@ -158,9 +159,10 @@ function Contribute({ settings, database }: { settings: Settings; database: Data
   );
 }
 
-function named({ first, second }: Measurement, items: Settings["items"]): string {
+function named({ kind, first, second }: Measurement, items: Settings["items"]): string {
   const title = (row: number) => items[row]?.[1] ?? `${row}`;
-  return first === second ? title(first) : t("wentPair", { first: title(first), second: title(second) });
+  const titles = { first: title(first), second: title(second) };
+  return first === second ? titles.first : t(kind === ORDERED ? "wentInOrder" : "wentPair", titles);
 }
 
 async function start(): Promise<void> {

@@ -19,6 +19,8 @@ export interface Agreement {
   federation: string;
   leastDevices: number;
   newest: number;
+  /** Whether pairs tell which item was first, and how far apart. */
+  ordered: boolean;
 }
 
 /** An item or pair that was taken for an epoch; null where an item of it was deleted since. */
@@ -102,7 +104,7 @@ export async function send(agreed: Agreement, ledger: Ledger, history: number[],
     reports: Number(said["reports"]),
   };
   if (!(terms.leastDevices >= agreed.leastDevices)) throw new Error(`the server would read what ${terms.leastDevices} devices report`);
-  const taken = await ledger.take(terms.epoch, measurements(history, agreed.newest), terms.reports);
+  const taken = await ledger.take(terms.epoch, measurements(history, agreed.newest, agreed.ordered), terms.reports);
   const night = new Night(terms, ledger.kept.key, taken);
   const path = `/v1/reports/${terms.epoch}`;
   const post = async (to: string, body: Uint8Array<ArrayBuffer>) =>

@@ -78,10 +78,13 @@ def _raw(sent: list[dict[str, Any]]) -> Table:
 
 
 def _pairs(sent: list[dict[str, Any]]) -> list[Table | Line | str]:
+    from solera.device.outbox import is_ordered
+
     reports = {(each["federation"], each["round"]): each for each in sent if each["kind"] == "reports"}
     rows = [
-        (_time(each), *(f"{' and '.join(pair)}" if pair else "of an item that you have deleted",))
+        (_time(each), and_.join(pair) if pair else "of an item that you have deleted")
         for each in reports.values()
+        for and_ in [", later " if is_ordered(each) else " and "]
         for pair in each["pairs"]
     ]
     return [
@@ -284,6 +287,7 @@ def contribute(
             federation=plan.federation,
             least_devices=plan.least_devices,
             newest=newest,
+            ordered=reports.asks_for_order(device.bundle),
             user=user,
         )
         if json and not yes:
@@ -313,6 +317,11 @@ def _terms(agreed: object) -> list[str]:
     assert isinstance(agreed, Agreement)
     return [
         f"{agreed.federation} asks {agreed.user} for items, and for pairs of them, each once.",
+        *(
+            ["A pair tells which of the two came first, and roughly how many others came between."]
+            if agreed.ordered
+            else []
+        ),
         f"The server reads those that at least {agreed.least_devices} devices report in an epoch,"
         " and not whose they are.",
         f"The helper at {agreed.helper} sees that this device takes part, and nothing of the history.",

@@ -150,11 +150,17 @@ def _enrolled(sent: Mapping[str, Any]) -> str:
     return f"that {people} {'person' if people == 1 else 'people'} on this device can take part"
 
 
+def is_ordered(sent: Mapping[str, Any]) -> bool:
+    """Whether pairs in a threshold report tell which item was first, and how far apart."""
+    return "order True" in sent["steps"]
+
+
 def _reported(sent: Mapping[str, Any]) -> str:
-    least = dict(step.split(" ", 1) for step in sent["steps"])["least"]
+    steps = dict(step.split(" ", 1) for step in sent["steps"])
     number = counted(sent["tensors"]["reports"][0], "item or pair", "items and pairs")
     return (
-        f"{number} of your history, each sealed: it reads those that at least {least} devices have reported"
+        f"{number} of your history{', pairs in their order' * is_ordered(sent)}, each sealed:"
+        f" it reads those that at least {steps['least']} devices have reported"
         " in this epoch, and not whose they are; the helper, who passed them on without your name, reads none"
     )
 

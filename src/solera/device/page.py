@@ -42,6 +42,7 @@ class Collected(Frozen):
     federation: str = Field(min_length=1)
     least_devices: int = Field(ge=2)
     newest: int = Field(default=20, ge=1)
+    ordered: bool = False
 
 
 def write_page(

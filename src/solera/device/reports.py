@@ -14,9 +14,10 @@ from pathlib import Path
 from pydantic import Field
 
 from solera.core.frozen import Frozen
+from solera.device.bundle import Bundle
 from solera.device.catalogue import Catalogue
 from solera.device.store import Store
-from solera.privacy.reports.measurements import Ledger
+from solera.privacy.reports.measurements import ORDERED, READ, Ledger
 
 KEY = "reports.key"  # of the device, beside its public half
 _SETTING = "reports"
@@ -32,6 +33,7 @@ class Agreement(Frozen):
     federation: str = Field(min_length=1, description="name of the federation")
     least_devices: int = Field(ge=2, description="T: the server reads what at least so many devices report")
     newest: int = Field(ge=1, description="items that a new one makes pairs with")
+    ordered: bool = Field(default=False, description="pairs tell which item was first, and how far apart")
     user: str = Field(min_length=1, description="whose history")
 
     @classmethod
@@ -43,6 +45,11 @@ class Agreement(Frozen):
     def write(self, store: Store) -> None:
         """Agree to it."""
         store.set(_SETTING, self.model_dump_json())
+
+
+def asks_for_order(bundle: Bundle) -> bool:
+    """Whether the method of a bundle reads the order of pairs."""
+    return ORDERED in READ.get(bundle.manifest.method, ())
 
 
 def end(store: Store) -> None:

@@ -128,10 +128,11 @@ def contribute(device: Device) -> tuple[int, int]:
                     {"reports": [went]},
                     payload,
                     round_=epoch,
-                    steps=[f"least {agreed.least_devices}"],
+                    steps=[f"least {agreed.least_devices}", f"order {agreed.ordered}"],
                     kind=kind,
                     federation=agreed.federation,
                 )
 
-            epoch = sender.send(reporter, measurements(rows, agreed.newest), agreed.federation, leaves=record)
+            found = measurements(rows, agreed.newest, ordered=agreed.ordered)
+            epoch = sender.send(reporter, found, agreed.federation, leaves=record)
             return epoch, len(ledger.of(epoch))

@@ -14,10 +14,9 @@ from solera.core.sparse import Rows, SparseTotal
 from solera.device.bundle import Bundle
 from solera.device.publish import check_signer, trained_on_devices
 from solera.methods import find
-from solera.privacy.reports.measurements import ITEM, ORDERED, PAIR, Measurement
+from solera.privacy.reports.measurements import ITEM, ORDERED, READ, Measurement
 
 _DEFAULTS: dict[str, Any] = {"neighbours": 100}  # a sum of opened pairs is sparse
-_KINDS = {"fedease": (ITEM, PAIR), "fedslist": (ITEM, ORDERED)}
 
 
 class Solved(NamedTuple):
@@ -39,11 +38,11 @@ def solve(
 ) -> Solved:
     """Solve the method of a bundle from counts, and write it with the same catalogue.
 
-    The threshold is in the counts already: all of them are used. Whoever makes up reports can make up items,
-    so what is not of the catalogue is left out.
+    The threshold is in the counts already: all of them are used. Whoever makes up reports can make up items
+    and distances, so what is not of the catalogue or too far apart for the method is left out.
     """
     manifest = old.manifest
-    if manifest.second or manifest.method not in _KINDS:
+    if manifest.second or manifest.method not in READ:
         raise DeployError(
             f"{old.path} is of {manifest.full_method}, which is not solved from items and pairs",
             "make one: solera bundle new fedease --catalogue items.csv -o films.bundle --key publisher.key",
@@ -53,10 +52,12 @@ def solve(
     chosen = asked | {"least_clients": 1} | dict(options or {})
     method = find(manifest.method, chosen)
     assert isinstance(method, ClosedForm)
+    kinds = READ[manifest.method]
+    lags = method.update.sums["ordered"].rows if ORDERED in kinds else 1
     wanted = {
         each: devices
         for each, devices in counts.items()
-        if each.kind in _KINDS[manifest.method] and max(each.first, each.second) < manifest.items
+        if each.kind in kinds and max(each.first, each.second) < manifest.items and each.lag < lags
     }
     if not any(each.kind != ITEM for each in wanted):
         raise DeployError(
