@@ -22,7 +22,6 @@ from pydantic import ValidationError
 from reporting import Services, line_of
 from solera.device.bundle import Bundle
 from solera.device.page import CONTRIBUTE, Collected, write_page
-from solera.device.reports import asks_for_order
 from solera.federation.reports.contributing import Sender
 from solera.federation.reports.service import Plan
 from solera.privacy.reports.measurements import Ledger, measurements
@@ -52,11 +51,7 @@ def test_a_person_turns_it_on_sends_and_deletes(bundled, tmp_path, services):
         pytest.skip("needs Chromium, and `npm ci` in web/")
     bundle = Bundle.open(bundled("fedslist", whole=False))
     settings = Collected(
-        helper=services.url("helper"),
-        server=services.public.hex(),
-        federation="films",
-        least_devices=2,
-        ordered=asks_for_order(bundle),
+        helper=services.url("helper"), server=services.public.hex(), federation="films", least_devices=2
     )
     write_page(bundle, tmp_path / "page", "Films", settings)
     rows = [3, 1, 4]

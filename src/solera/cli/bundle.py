@@ -301,15 +301,13 @@ def page(
     from solera.device.bundle import Bundle, fingerprint
     from solera.device.keys import read_public
     from solera.device.page import Collected, write_page
-    from solera.device.reports import asks_for_order
 
     bundle = Bundle.open(file, None if key is None else read_public(key))
     collected = None
     if helper or server_key or federation:
         try:
             given = {"helper": helper, "server": server_key, "federation": federation}
-            asked = {"least_devices": least_devices, "ordered": asks_for_order(bundle)}
-            collected = Collected.model_validate(given | asked)
+            collected = Collected.model_validate(given | {"least_devices": least_devices})
         except ValidationError:
             raise ConfigError(
                 "reports need a helper, the server's key and a federation",

@@ -78,13 +78,10 @@ def _raw(sent: list[dict[str, Any]]) -> Table:
 
 
 def _pairs(sent: list[dict[str, Any]]) -> list[Table | Line | str]:
-    from solera.device.outbox import is_ordered
-
     reports = {(each["federation"], each["round"]): each for each in sent if each["kind"] == "reports"}
     rows = [
-        (_time(each), and_.join(pair) if pair else "of an item that you have deleted")
+        (_time(each), _joint(each).join(pair) if pair else "of an item that you have deleted")
         for each in reports.values()
-        for and_ in [", later " if is_ordered(each) else " and "]
         for pair in each["pairs"]
     ]
     return [
@@ -92,6 +89,12 @@ def _pairs(sent: list[dict[str, Any]]) -> list[Table | Line | str]:
         "The server reads those that enough devices have reported in the same epoch, and not whose they are."
         " The helper reads none. None can be called back.",
     ]
+
+
+def _joint(sent: dict[str, Any]) -> str:
+    from solera.device.outbox import is_ordered
+
+    return ", later " if is_ordered(sent) else " and "
 
 
 def _time(sent: dict[str, Any]) -> str:

@@ -152,7 +152,7 @@ def _enrolled(sent: Mapping[str, Any]) -> str:
 
 def is_ordered(sent: Mapping[str, Any]) -> bool:
     """Whether pairs in a threshold report tell which item was first, and how far apart."""
-    return "order True" in sent["steps"]
+    return "pairs ordered" in sent["steps"]
 
 
 def _reported(sent: Mapping[str, Any]) -> str:

@@ -26,6 +26,7 @@ from solera.core.frozen import Frozen
 from solera.device.bundle import Bundle, fingerprint
 from solera.device.models.opened import open_model
 from solera.device.models.served import FROM_HISTORY
+from solera.device.reports import asks_for_order
 
 CONTRIBUTE = "contribute.html"
 MAX_BYTES = 200 << 20  # of a bundle: browsers hold a page's text several times
@@ -42,7 +43,6 @@ class Collected(Frozen):
     federation: str = Field(min_length=1)
     least_devices: int = Field(ge=2)
     newest: int = Field(default=20, ge=1)
-    ordered: bool = False
 
 
 def write_page(
@@ -77,7 +77,10 @@ def write_page(
 
 def _contribute(bundle: Bundle, title: str, collected: Collected) -> str:
     style, script = _asset("app.css"), _asset("contribute.js")
-    agreed = collected.model_dump() | {"leastDevices": collected.least_devices}
+    agreed = collected.model_dump() | {
+        "leastDevices": collected.least_devices,
+        "ordered": asks_for_order(bundle),
+    }
     settings = {
         "agreed": agreed,
         # The name that the other page gives its database.

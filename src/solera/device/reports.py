@@ -17,9 +17,10 @@ from solera.core.frozen import Frozen
 from solera.device.bundle import Bundle
 from solera.device.catalogue import Catalogue
 from solera.device.store import Store
-from solera.privacy.reports.measurements import ORDERED, READ, Ledger
+from solera.privacy.reports.measurements import ITEM, ORDERED, PAIR, Ledger
 
 KEY = "reports.key"  # of the device, beside its public half
+SOLVED_FROM = {"fedease": (ITEM, PAIR), "fedslist": (ITEM, ORDERED)}  # kinds of measurements, by method
 _SETTING = "reports"
 
 
@@ -49,7 +50,7 @@ class Agreement(Frozen):
 
 def asks_for_order(bundle: Bundle) -> bool:
     """Whether the method of a bundle reads the order of pairs."""
-    return ORDERED in READ.get(bundle.manifest.method, ())
+    return ORDERED in SOLVED_FROM.get(bundle.manifest.method, ())
 
 
 def end(store: Store) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ def threshold_accuracy(
     *,
     seed: int = 0,
     epochs: int = 1,
-    regs: Iterable[float] = (30.0,),
+    regs: Sequence[float] = (30.0,),
     users: int | None = None,
     on_size: Callable[[str], None] = lambda _: None,
 ) -> list[dict[str, Any]]:
@@ -67,7 +67,7 @@ def threshold_accuracy(
     for least in thresholds:
         best: dict[str, Any] = {}
         known = counts if epochs == 1 else {"gram": _by_epochs(parts, newest, epochs, least, seed)}
-        for reg in tuple(regs):
+        for reg in regs:
             on_size(f"T = {least}, {_REG[name]} = {_reg(name, reg)}")
             settings = chosen | {"least_clients": least, _REG[name]: _reg(name, reg)}
             tried = find(name, settings)

@@ -128,7 +128,7 @@ def contribute(device: Device) -> tuple[int, int]:
                     {"reports": [went]},
                     payload,
                     round_=epoch,
-                    steps=[f"least {agreed.least_devices}", f"order {agreed.ordered}"],
+                    steps=[f"least {agreed.least_devices}", *(["pairs ordered"] if agreed.ordered else [])],
                     kind=kind,
                     federation=agreed.federation,
                 )

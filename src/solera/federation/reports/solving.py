@@ -13,8 +13,9 @@ from solera.core.errors import DeployError
 from solera.core.sparse import Rows, SparseTotal
 from solera.device.bundle import Bundle
 from solera.device.publish import check_signer, trained_on_devices
+from solera.device.reports import SOLVED_FROM
 from solera.methods import find
-from solera.privacy.reports.measurements import ITEM, ORDERED, READ, Measurement
+from solera.privacy.reports.measurements import ITEM, ORDERED, Measurement
 
 _DEFAULTS: dict[str, Any] = {"neighbours": 100}  # a sum of opened pairs is sparse
 
@@ -42,7 +43,7 @@ def solve(
     and distances, so what is not of the catalogue or too far apart for the method is left out.
     """
     manifest = old.manifest
-    if manifest.second or manifest.method not in READ:
+    if manifest.second or manifest.method not in SOLVED_FROM:
         raise DeployError(
             f"{old.path} is of {manifest.full_method}, which is not solved from items and pairs",
             "make one: solera bundle new fedease --catalogue items.csv -o films.bundle --key publisher.key",
@@ -52,7 +53,7 @@ def solve(
     chosen = asked | {"least_clients": 1} | dict(options or {})
     method = find(manifest.method, chosen)
     assert isinstance(method, ClosedForm)
-    kinds = READ[manifest.method]
+    kinds = SOLVED_FROM[manifest.method]
     lags = method.update.sums["ordered"].rows if ORDERED in kinds else 1
     wanted = {
         each: devices

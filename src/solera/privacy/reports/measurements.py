@@ -29,7 +29,6 @@ from typing import Any, NamedTuple
 
 ITEM, PAIR, ORDERED, PADDING = range(4)  # kinds
 MEASUREMENT_BYTES = 10
-READ = {"fedease": (ITEM, PAIR), "fedslist": (ITEM, ORDERED)}  # by methods that are solved from them
 
 
 class Measurement(NamedTuple):
