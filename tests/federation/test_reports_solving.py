@@ -13,9 +13,10 @@ from in_process import solera
 from solera.core.closed_form import NEIGHBOURS, WEIGHTS
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
-from solera.device.bundle import Bundle
+from solera.device.bundle import Bundle, fingerprint
 from solera.device.device import Device
 from solera.device.keys import make_keys
+from solera.device.page import CONTRIBUTE, Collected, write_page
 from solera.device.publish import start, trained_on_devices
 from solera.device.reports import asks_for_order
 from solera.engine import OneRound
@@ -88,6 +89,15 @@ def test_a_device_gets_the_model_of_all_histories(folder, old, key, histories, t
     made = Bundle.open(tmp_path / "new.bundle")
     assert made.manifest.sha256 == expected.manifest.sha256  # weights and catalogue, to the last bit
     assert made.manifest.trained["federation"] == "films"
+    asked = {
+        "helper": "https://helper.example",
+        "server": "ab" * 32,
+        "federation": "films",
+        "least_devices": LEAST,
+    }
+    write_page(made, tmp_path / "page", collected=Collected.model_validate(asked))
+    store = f"solera {fingerprint(made.key)} undefined"  # as web/src/main.tsx names it
+    assert store in (tmp_path / "page" / CONTRIBUTE).read_text()
     device.update(made.path)
     assert len(device.recommend(3)) == 3
     device.close()

@@ -83,8 +83,8 @@ def _contribute(bundle: Bundle, title: str, collected: Collected) -> str:
     }
     settings = {
         "agreed": agreed,
-        # The name that the other page gives its database.
-        "store": f"solera {fingerprint(bundle.key)} {bundle.manifest.trained['dataset']}",
+        # The name that the other page gives its database; a federation's bundle names no data set.
+        "store": f"solera {fingerprint(bundle.key)} {bundle.manifest.trained.get('dataset', 'undefined')}",
         "items": [[each.id, each.title] for each in bundle.catalogue()],
     }
     return _filled(
