@@ -6,7 +6,9 @@
 
 Every method runs with its defaults, or with the options given after a colon. The first round warms up and
 does not count. Of the others, the least counts: whatever else the machine does can only add to it. With
-`--reference`, it is the reference engine that is measured, on the clients of the first 100 users.
+`--reference`, it is the reference engine that is measured, on the clients of the first 100 users. With
+`--passes`, it is what a search pays for: the rounds that all clients together take part in once, and the
+validation after them.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import os
 import subprocess
 import sys
 import time
+from itertools import pairwise
 
 import torch
 
@@ -25,6 +28,9 @@ from solera.data.sampling import ClientData
 from solera.engine import BlockTraining, Simulation, train_one_by_one
 from solera.evaluate import split
 from solera.methods import build
+from solera.runs import AfterRound, Progress, RunConfig
+from solera.runs.training import validate_rounds
+from solera.study.budget import Effort, full_length
 
 SLOWEST = (
     "fedem",
@@ -38,11 +44,28 @@ SLOWEST = (
 )
 
 
-def measured(name: str, data: str, rounds: int, *, reference: bool) -> list[float]:
-    """CPU seconds of each round after the first."""
+def passes_measured(method: str, options: dict[str, str], dataset: str, passes: int) -> list[float]:
+    """CPU seconds of each pass of a trial after the first."""
+    data = load(dataset)
+    config = RunConfig(method=method, dataset=dataset, options=options)
+    ends = [time.process_time()]
+
+    def on_round(now: Progress) -> None:
+        if now.entry.validation:
+            ends.append(time.process_time())
+
+    trial = full_length(config, Effort(passes=passes + 1), data.n_users)
+    validate_rounds(trial, data, threads=1, callbacks=[AfterRound(on_round)])
+    return [end - start for start, end in pairwise(ends[1:])]
+
+
+def measured(name: str, data: str, rounds: int, *, reference: bool, passes: bool) -> list[float]:
+    """CPU seconds of each round or pass after the first."""
     torch.set_num_threads(1)
     method, _, given = name.partition(":")
     options = dict(each.split("=", 1) for each in given.split(",") if each)
+    if passes:
+        return passes_measured(method, options, data, rounds)
     parts = split(load(f"{data}@users=1-100" if reference else data), "strict")
     clients = ClientData(parts.train, parts.excluded, parts.data.n_items)
     engine = train_one_by_one if reference else BlockTraining(1)
@@ -72,13 +95,17 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--against", help="the folder src of another work tree")
     parser.add_argument("--reference", action="store_true", help="the reference engine")
+    parser.add_argument("--passes", action="store_true", help="passes of a search, with their validations")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:
-        print(json.dumps(measured(given.one, given.data, given.rounds, reference=given.reference)))
+        how = {"reference": given.reference, "passes": given.passes}
+        print(json.dumps(measured(given.one, given.data, given.rounds, **how)))
         return
-    print(f"CPU seconds of a round on {given.data}, one thread" + (", before, now" * bool(given.against)))
-    more = ["--data", given.data, "--rounds", str(given.rounds), *["--reference"] * given.reference]
+    what = "pass" if given.passes else "round"
+    print(f"CPU seconds of a {what} on {given.data}, one thread" + (", before, now" * bool(given.against)))
+    more = ["--data", given.data, "--rounds", str(given.rounds)]
+    more += ["--reference"] * given.reference + ["--passes"] * given.passes
     for name in given.methods:
         before: list[float] = []
         now: list[float] = []

@@ -138,6 +138,11 @@ class Method:
         return frozenset((target, *(leaf.name for leaf in more), *([told] if told else ())))
 
     @cached_property
+    def added_up(self) -> tuple[Leaf, ...]:
+        """The leaves whose changes the server adds up: of a tailored one, it takes every client's version."""
+        return tuple(leaf for leaf in self.leaves if leaf.sent_as not in self.tailored)
+
+    @cached_property
     def told(self) -> str:
         """The leaf that tells each client whether its version of the shared table is new; may be empty."""
         tells = self.aggregate.tells

@@ -199,7 +199,7 @@ class Totals:
         if self._rounding:
             upload = upload.clipped(self._rounding.clip)
         self.weight += upload.n_clients if weights is None else float(weights.sum())
-        if upload.changes:
+        if any(leaf.per_item for leaf in self._leaves.values()):
             each = None if weights is None else weights.repeat_interleave(upload.row_counts)
             self.row_weights += torch.bincount(upload.rows, each, minlength=len(self.row_weights))
         for name, leaf in self._leaves.items():

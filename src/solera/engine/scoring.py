@@ -6,6 +6,7 @@ shared table, and the scores of a client's own rows are computed again.
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -25,9 +26,10 @@ def all_scores(
 ) -> Tensor:
     """Scores [len(clients), n_items]. `more` are parameters that are neither shared nor personal."""
     index = torch.from_numpy(clients).long().to(personal.device)
-    params = {name: values[index] if name in method.tailored else values for name, values in shared.items()}
-    params |= {name: values[index] for name, values in personal.whole.items()}
-    params |= {name: values[index] for name, values in personal.tables.items()}
+    some = _without_copy(clients, index)
+    params = {name: values[some] if name in method.tailored else values for name, values in shared.items()}
+    params |= {name: values[some] for name, values in personal.whole.items()}
+    params |= {name: values[some] for name, values in personal.tables.items()}
     params |= {name: personal.initial[name] for name in personal.rows if name in personal.initial}
     params |= more
     scores = method.score(params)
@@ -36,6 +38,13 @@ def all_scores(
     if personal.rows:
         _correct(method, scores, personal, index, params)
     return scores
+
+
+def _without_copy(clients: Ints, index: Tensor) -> Tensor | slice:
+    """Clients that follow each other as a slice, which makes no copy of their tables."""
+    if len(clients) and (np.diff(clients) == 1).all():
+        return slice(int(clients[0]), int(clients[-1]) + 1)
+    return index
 
 
 def _correct(

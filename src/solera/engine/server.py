@@ -59,7 +59,7 @@ class Server:
         self._protection = protection
         self._method, self._shared = method, shared
         self._heaviest = method.heaviest(n_items) if heaviest is None else heaviest
-        self._totals = totals or Totals(method.leaves, n_items, device)
+        self._totals = totals or Totals(method.added_up, n_items, device)
         self._clients: list[Ints] = []
         self._sizes: list[Ints] = []
         self._single: list[tuple[Ints, Upload]] = []

@@ -60,7 +60,7 @@ class ExactTotals(Totals):
     DTYPE: ClassVar[torch.dtype] = torch.int64
 
     def __init__(self, method: Method, n_items: int, device: torch.device, clients: int) -> None:
-        super().__init__(method.leaves, n_items, device)
+        super().__init__(method.added_up, n_items, device)
         self._largest = LARGEST * (n_items if method.weighted else 1)
         self._scale = 2.0 ** math.floor(_BITS - math.log2(max(1, clients) * self._largest))
         self.diverged = False  # all ranks raise the error together, see `raise_together`
@@ -145,7 +145,7 @@ class Everybody:
         self, method: Method, n_items: int, device: torch.device, clients: int, masked: FixedPoint | None
     ) -> Totals:
         """Empty sums for a round of so many clients."""
-        return Totals(method.leaves, n_items, device, masked)
+        return Totals(method.added_up, n_items, device, masked)
 
     def collect(self, totals: Totals, clients: Ints, collect: Callable[[Ints], Collected]) -> Collected:
         """Let `collect` train the own ones of the clients and add what they send to the totals."""

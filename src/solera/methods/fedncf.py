@@ -101,14 +101,14 @@ class SharedPerceptron(Scorer):
     def score(self, params: Params, items: Tensor) -> Tensor:
         """The perceptron's output. The user's half of the first layer is computed once for all items."""
         user = _linear(params["user"].unsqueeze(-2), params["mlp.1.user"], params["mlp.1.bias"])
-        x = torch.relu(user + items @ params["mlp.1.item"].transpose(-1, -2))
-        x = torch.relu(_linear(x, params["mlp.2.weight"], params["mlp.2.bias"]))
+        x = torch.relu_((items @ params["mlp.1.item"].transpose(-1, -2)).add(user))
+        x = torch.relu_(_linear(x, params["mlp.2.weight"], params["mlp.2.bias"]))
         return _linear(x, params["mlp.3.weight"], params["mlp.3.bias"]).squeeze(-1)
 
 
 def _linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """[..., n, in], [..., out, in] and [..., out] to [..., n, out]."""
-    return x @ weight.transpose(-1, -2) + bias.unsqueeze(-2)
+    return (x @ weight.transpose(-1, -2)).add_(bias.unsqueeze(-2))
 
 
 @dataclass(frozen=True)

@@ -90,9 +90,9 @@ class PersonalPerceptron(Scorer):
         (first, bias), *others = self._layers(params)
         user, item = torch.split(first, self.embedding_size, -1)
         known = (user @ params["user"].unsqueeze(-1)).squeeze(-1) + bias
-        x = items @ item.transpose(-1, -2) + known.unsqueeze(-2)
+        x = (items @ item.transpose(-1, -2)).add_(known.unsqueeze(-2))
         for weight, bias in others:
-            x = torch.relu(x) @ weight.transpose(-1, -2) + bias.unsqueeze(-2)
+            x = (torch.relu_(x) @ weight.transpose(-1, -2)).add_(bias.unsqueeze(-2))
         return x.squeeze(-1)
 
     def _layers(self, params: Params) -> Iterator[tuple[Tensor, Tensor]]:

@@ -209,7 +209,7 @@ def validate_rounds(
     stop: threading.Event | None = None,
 ) -> list[RoundEntry]:
     """The history of a run that never uses the test items, for choosing settings."""
-    training = Training(config.resolved(), data, threads, "cpu", callbacks=callbacks)
+    training = Training(config.resolved(), data, threads, "cpu", callbacks=callbacks, tests=False)
     with torch_threads(threads):
         training.rounds(None, stop)
     return training.history
@@ -255,9 +255,13 @@ class Training:
         ranks: Ranks | None = None,
         memory: int | None = None,
         callbacks: Sequence[Callback] = (),
+        tests: bool = True,
     ) -> None:
-        """`config` is resolved. With `memory`, chunks are small enough for so many bytes, if they can be."""
-        self.ranks, self.callbacks = ranks, callbacks
+        """`config` is resolved. With `memory`, chunks are small enough for so many bytes, if they can be.
+
+        Without `tests`, no state is kept beside the last.
+        """
+        self.ranks, self.callbacks, self._tests = ranks, callbacks, tests
         self.config, self.method = config, config.built
         self._ends = [*([Patience(config.patience)] if config.patience else []), *callbacks]
         self.protocol = get(config.protocol)
@@ -356,7 +360,9 @@ class Training:
         value = validation.selected(self.protocol, self.config.metric) if validation else None
         # Under differential privacy the last round is used: selecting a round would look at data.
         if self.config.dp or self._is_best(value):
-            self.best, self.best_round = self.simulation.state.copy(), number
+            self.best_round = number
+            if self._tests:
+                self.best = self.simulation.state.copy()
         self.history.append(
             RoundEntry(
                 round=number + 1,

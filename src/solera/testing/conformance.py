@@ -230,6 +230,13 @@ class MethodConformance:
             alone = simulation.scores(np.array([client]))
             torch.testing.assert_close(alone[0], together[place], rtol=1e-12, atol=1e-12)
 
+    def test_scoring_leaves_the_state_alone(self) -> None:
+        """Neighbouring clients are scored without a copy of their tables."""
+        simulation = run(self.method(), BlockTraining(1, 10**9), rounds=2)
+        before = state(simulation)
+        simulation.scores(np.arange(2, N_CLIENTS)).zero_()
+        assert identical(state(simulation), before)
+
     def test_clients_that_are_not_chosen_keep_what_they_have(self) -> None:
         watched = Watched(BlockTraining(2, 10**9))
         simulation = run(self.method(clients_per_round=0.5), watched, rounds=1)
