@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from solera.math import mixing
-from solera.math.mixing import factored, onto_simplex, products, sketched
+from solera.math.mixing import cosines, factored, onto_simplex, products, sketched
 
 
 def randoms(*shape: int, seed: int = 0) -> Tensor:
@@ -45,6 +45,24 @@ def test_factored_weights_mix_like_the_weights():
 def test_weights_without_structure_are_not_factored():
     weights = torch.rand(300, 300, generator=torch.Generator().manual_seed(2), dtype=torch.float64) ** 8
     assert factored(weights / weights.sum(1, keepdim=True)) is None
+
+
+def test_factors_of_sketched_weights_add_nothing_to_the_error_of_the_sketches():
+    """A graph of 600 clients in three groups, which looks random within a group."""
+    groups = randoms(3, 2_000, 8, seed=3)[torch.arange(600) % 3]
+    tables = groups + 4 * randoms(600, 2_000, 8, seed=4)
+
+    def weights(compared: Tensor) -> Tensor:
+        chosen = (cosines(compared) > 0.02).double()
+        return chosen / chosen.sum(1, keepdim=True)
+
+    exact, of_sketches = weights(tables), weights(sketched(tables))
+    assert factored(of_sketches) is None
+    factors = factored(of_sketches, of_sketches=True)
+    assert factors is not None
+    flat = tables.flatten(1)
+    wanted = exact @ flat
+    assert (factors @ flat - wanted).norm() <= (of_sketches @ flat - wanted).norm()
 
 
 def test_projections_by_passes_are_those_by_sorting(monkeypatch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import prod
 from typing import NamedTuple
 
 import torch
@@ -13,11 +14,13 @@ from torch import Tensor
 from solera.core.context import RoundContext
 from solera.core.leaf import Home, Leaf, Params
 from solera.core.method import Method
-from solera.core.parts import Scorer, Stage
+from solera.core.parts import Scorer, Stage, View
 from solera.core.types import Ints
 from solera.core.upload import Sums, Upload
 from solera.data.sampling import ClientData
 from solera.engine.store import State, TouchedRows
+
+_SETTLED = 4_194_304  # numbers of whole tables that a view settles at once: more do not fit in a cache
 
 
 @dataclass(frozen=True)
@@ -137,8 +140,7 @@ def _value(task: Task, leaf: Leaf, group: TouchedRows) -> Tensor:
     if not leaf.per_item:
         return shared.index_select(0, index) if tailored else shared.expand(len(index), *leaf.shape)
     if tailored:
-        places = index.repeat_interleave(group.counts) * shared.shape[1] + group.items
-        return shared.view(-1, *leaf.shape).index_select(0, places)
+        return group.of(shared)
     return shared.index_select(0, group.items)
 
 
@@ -148,6 +150,14 @@ class Trained(NamedTuple):
     group: TouchedRows
     before: Params
     after: Params
+
+
+def _settle(view: View, seen: Params) -> Tensor:
+    """What becomes of whole tables [clients, n_items, *shape], a few clients' at a time."""
+    clients, *table = seen[view.settles].shape
+    size = max(1, _SETTLED // prod(table))
+    pieces = ({n: v[begin : begin + size] for n, v in seen.items()} for begin in range(0, clients, size))
+    return torch.cat([view.settle(piece) for piece in pieces])
 
 
 def settled(task: Task, trained: Trained, whole: Params) -> Trained:
@@ -168,7 +178,7 @@ def settled(task: Task, trained: Trained, whole: Params) -> Trained:
     owner = torch.arange(len(clients), device=device).repeat_interleave(trained.group.counts)
     touched = owner * n_items + trained.group.items
     for name in tables:
-        base = view.settle(seen).flatten(0, 1) if name == view.settles else before[name].clone()
+        base = _settle(view, seen).flatten(0, 1) if name == view.settles else before[name].clone()
         after[name] = base.index_copy_(0, touched, trained.after[name])
     if view.reports:
         personal = {leaf.name for leaf in task.method.select(home=Home.PERSONAL, per_item=True)}

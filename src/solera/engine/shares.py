@@ -177,10 +177,10 @@ class Everybody:
 
     def mix(self, aggregate: Aggregate, sent: ClientTables, into: Tensor, context: RoundContext) -> Tensor:
         """Mix a table for each of the round's clients: the rows of `into`. Returns the mixing weights."""
-        many = len(sent.clients) > MANY
-        compared = sketched(sent.tables) if many and aggregate.sketchable else sent.tables
+        sketches = aggregate.sketchable and len(sent.clients) > MANY
+        compared = sketched(sent.tables) if sketches else sent.tables
         mixing = aggregate.mixing(compared, sent.sizes, context)
-        weights = _prepared(mixing.to(sent.tables.dtype))
+        weights = _prepared(mixing.to(sent.tables.dtype), of_sketches=sketches)
         tables, target = sent.tables.flatten(1), into.flatten(1)
         who = torch.from_numpy(sent.clients).to(into.device)
         for columns in _column_pieces(tables):
@@ -294,10 +294,10 @@ class Share(Everybody):
         order = torch.from_numpy(np.argsort(everybody))
         sizes = self._of_all(sent.sizes)[order]
         own = np.searchsorted(np.sort(everybody), self.clients[sent.clients])
-        many = len(everybody) > MANY
-        mine = sketched(sent.tables) if many and aggregate.sketchable else sent.tables
+        sketches = aggregate.sketchable and len(everybody) > MANY
+        mine = sketched(sent.tables) if sketches else sent.tables
         mixing = aggregate.mixing(self._of_all(mine)[order], sizes, context)
-        weights = _prepared(mixing.to(tables.dtype))
+        weights = _prepared(mixing.to(tables.dtype), of_sketches=sketches)
         shards = [
             (torch.from_numpy(own[places]), torch.from_numpy(places))
             for places in self._by_shard(sent.clients)
@@ -374,11 +374,11 @@ def _joined(parts: list[Params]) -> Params:
     return found
 
 
-def _prepared(mixing: Tensor) -> Weights:
+def _prepared(mixing: Tensor, *, of_sketches: bool) -> Weights:
     """Mixing weights in the form in which they are applied fastest."""
     if int(mixing.count_nonzero()) < _SPARSE * mixing.numel():
         return mixing.to_sparse()
-    return (factored(mixing) if len(mixing) > MANY else None) or mixing
+    return (factored(mixing, of_sketches=of_sketches) if len(mixing) > MANY else None) or mixing
 
 
 def _column_pieces(tables: Tensor) -> list[slice]:

@@ -36,6 +36,29 @@ class TouchedRows(NamedTuple):
     items: Tensor
     counts: Tensor
 
+    def of(self, tables: Tensor) -> Tensor:
+        """These rows of tables [n_clients, n_items, *shape], as a copy."""
+        if self._all_of(tables):
+            return tables.index_select(0, self._who(tables)).flatten(0, 1)
+        return tables.flatten(0, 1).index_select(0, self._places(tables))
+
+    def put(self, tables: Tensor, values: Tensor) -> None:
+        """Set these rows of tables [n_clients, n_items, *shape]."""
+        if self._all_of(tables):
+            tables.index_copy_(0, self._who(tables), values.view(-1, *tables.shape[1:]))
+        else:
+            tables.view(-1, *tables.shape[2:]).index_copy_(0, self._places(tables), values)
+
+    def _all_of(self, tables: Tensor) -> bool:
+        """Whether the clients touch all rows: whole tables are copied much faster than single rows."""
+        return len(self.items) == len(self.clients) * tables.shape[1]
+
+    def _who(self, tables: Tensor) -> Tensor:
+        return torch.from_numpy(self.clients).to(tables.device)
+
+    def _places(self, tables: Tensor) -> Tensor:
+        return self._who(tables).repeat_interleave(self.counts) * tables.shape[1] + self.items
+
 
 class PersonalStore:
     """The personal leaves of all clients, and the shared rows they keep after fine-tuning.
@@ -82,7 +105,7 @@ class PersonalStore:
     def get(self, name: str, group: TouchedRows) -> Tensor:
         """The group's rows of a personal per-item leaf. Untouched rows have their initial values."""
         if name in self.tables:
-            return _flat(self.tables[name]).index_select(0, self._places(name, group))
+            return group.of(self.tables[name])
         start = self.initial[name].index_select(0, group.items)
         rows = (_tensor(group.clients), group.items, group.counts, start)
         return self.rows[name].overlay(*rows, self._n_items)
@@ -96,7 +119,7 @@ class PersonalStore:
             if fading is not None:
                 clients = torch.from_numpy(group.clients).to(self.device)
                 self.tables[name][clients] *= fading.unsqueeze(-1)
-            _flat(self.tables[name]).index_copy_(0, self._places(name, group), values)
+            group.put(self.tables[name], values)
             return
         rows = (_tensor(group.clients), group.items, group.counts, values)
         if name in self.initial:
@@ -118,10 +141,6 @@ class PersonalStore:
             place = torch.arange(len(clients)).repeat_interleave(held.counts).to(self.device)
             table[place, held.items] = held.values
         return table
-
-    def _places(self, name: str, group: TouchedRows) -> Tensor:
-        clients = torch.from_numpy(group.clients).to(self.device)
-        return clients.repeat_interleave(group.counts) * self.tables[name].shape[1] + group.items
 
     def of_client(self, client: int) -> Params:
         """All that one client holds, as `take_client` expects it: rows as (items, values)."""

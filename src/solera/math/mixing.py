@@ -16,7 +16,9 @@ LONG = 2_000  # entries of a row above which it is projected by passes
 SKETCH = 4_096  # numbers of a sketched table: a squared distance is off by 2 % (one standard deviation)
 _RANK = 64
 _REPEATED = 8
-_NEGLIGIBLE = 0.002  # norm of what factors may leave out of the weights, of which every row adds up to 1
+# Norm of what factors may leave out of the weights, of which every row adds up to 1. GPFedRec's graphs of
+# sketched tables differ by 0.05 to 1 from those of whole ones, so such factors add little to the error.
+_NEGLIGIBLE, _NEGLIGIBLE_IF_SKETCHED = 0.002, 0.05
 _COLUMNS = 4_096  # columns of the clients' tables compared at once
 _ROWS = 512  # rows projected at once
 
@@ -59,9 +61,10 @@ class Factored(NamedTuple):
         return torch.addmm(self.own[:, None] * tables, self.left, self.right @ tables)
 
 
-def factored(mixing: Tensor) -> Factored | None:
+def factored(mixing: Tensor, *, of_sketches: bool = False) -> Factored | None:
     """Mixing weights [c, c] as a diagonal and factors of low rank, or None if these would miss something.
 
+    They may miss more if the weights come from sketches of the tables.
     A randomized range finder with one power iteration (Halko, Martinsson & Tropp 2011). It is repeated with
     the diagonal of the factors, because what a client takes of its own table fits no low rank.
     """
@@ -80,7 +83,8 @@ def factored(mixing: Tensor) -> Factored | None:
         probe = others.T @ missed - right.T @ (left.T @ missed)
         squared = probe.norm()
         probe = probe / squared.clamp(min=torch.finfo(probe.dtype).tiny)
-    return Factored(own, left, right) if float(squared) <= _NEGLIGIBLE**2 else None
+    negligible = _NEGLIGIBLE_IF_SKETCHED if of_sketches else _NEGLIGIBLE
+    return Factored(own, left, right) if float(squared) <= negligible**2 else None
 
 
 def squared_distances(tables: Tensor) -> Tensor:
