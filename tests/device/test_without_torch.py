@@ -119,7 +119,10 @@ def test_what_trains_says_how_to_install_it(solera, bundled, tmp_path):
     assert not (tmp_path / "me").exists()
 
 
-@pytest.mark.parametrize(("command", "extra"), [("node start", "node"), ("device contribute", "reports")])
+@pytest.mark.parametrize(
+    ("command", "extra"),
+    [("node start", "node"), ("device contribute", "reports"), ("federation status", "server")],
+)
 def test_what_connects_to_servers_says_how_to_install_it(solera, command, extra, device):
     assert f"next: pip install 'solera[{extra}]'" in solera(*command.split(), device.path, code=2)
 

@@ -65,7 +65,7 @@ class Kept(NamedTuple):
     """All records of a repository."""
 
     records: Records
-    newest: tuple[Records, Sequence[Records]]  # of the board, and earlier ones, the better searches first
+    board: Records
     papers: Stored  # under the protocol of the papers
     boards: Boards
     attacks: Attacks
@@ -84,10 +84,9 @@ class Kept(NamedTuple):
         def read_all(path: Path) -> Records:
             return Store(path, Record).all()
 
-        earlier = read_all(records / "results")
         return cls(
-            earlier,
-            (read_all(records / "board"), (read_all(records / "strict"), earlier)),
+            read_all(records / "results"),
+            read_all(records / "board"),
             Stored(records / "papers"),
             read_boards(root),
             Store(records / "attacks", AttackRecord).all(),
@@ -137,7 +136,7 @@ def fill(block: re.Match[str], kept: Kept) -> str:
     """The block with its contents made anew."""
     (
         records,
-        tuned_records,
+        board,
         papers,
         found,
         attacks,
@@ -161,7 +160,7 @@ def fill(block: re.Match[str], kept: Kept) -> str:
         "searches": lambda: searches(found),
         "not on the board": lambda: not_on_the_board(found),
         "comparisons": lambda: pair_by_pair(found),
-        "headline": lambda: headline(*tuned_records, papers),
+        "headline": lambda: headline(board, papers),
         "cost of federation": lambda: cost_of_federation(transformers),
         "transformers": lambda: transformer_boards(transformers, others),
         "counter": lambda: counter_table(leak),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import re
+from traceback import walk_tb
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -64,6 +65,8 @@ _EXTRAS = {  # by package that is missing
     **dict.fromkeys(("filelock", "psutil", "stamina"), "node"),
     **dict.fromkeys(("httpx", "rbcl"), "reports"),
 }
+# Operators' commands, whose extra brings the others.
+_OPERATORS = {"solera.cli.federation", "solera.cli.serve", "solera.cli.server"}
 
 
 def missing_package(error: Exception) -> SoleraError | None:
@@ -71,8 +74,9 @@ def missing_package(error: Exception) -> SoleraError | None:
     name = (getattr(error, "name", None) or "").partition(".")[0]
     if not isinstance(error, ModuleNotFoundError) or name not in _EXTRAS:
         return None
-    hint = f"pip install 'solera[{_EXTRAS[name]}]'"
-    return SoleraError(f"this needs {name}, which is not installed", hint)
+    askers = {frame.f_globals.get("__name__") for frame, _ in walk_tb(error.__traceback__)}
+    extra = "server" if askers & _OPERATORS else _EXTRAS[name]
+    return SoleraError(f"this needs {name}, which is not installed", f"pip install 'solera[{extra}]'")
 
 
 def full_disk(error: Exception) -> SoleraError | None:

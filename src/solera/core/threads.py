@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import cache
 from typing import TypeVar
 
 import torch
@@ -42,22 +41,35 @@ def in_order(work: Callable[[Part], Result], parts: Sequence[Part], threads: int
 
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # from glibc's malloc.h
-_LARGE = 1 << 30
+_NEVER, _LARGE, _USUAL = -1, 1 << 30, 128 << 10  # the last is glibc's default
 
 
-@cache
 def keep_freed_memory() -> bool:
     """Keep freed memory for reuse. Return whether the C library supports this.
 
-    A block's tensors take tens of megabytes. By default the C library returns chunks of that size to the
-    system at once, which then has to clear every page of the next one: this was measured as a third of a
-    round's time. Does nothing if the library is not glibc.
+    A block's tensors take up to hundreds of megabytes. By default the C library returns chunks of that size
+    to the system at once, which then has to clear every page of the next one: this was measured as a third of
+    a round's time. Does nothing if the library is not glibc.
     """
+    return _set_thresholds(_NEVER, _LARGE)
+
+
+@contextmanager
+def memory_given_back() -> Iterator[None]:
+    """At the end, what was kept goes back to the system, and freed memory does so from then on."""
+    try:
+        yield
+    finally:
+        if _set_thresholds(_USUAL, _USUAL):
+            ctypes.CDLL(None).malloc_trim(0)
+
+
+def _set_thresholds(trim: int, mmap: int) -> bool:
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):
         return False
-    return all(mallopt(what, _LARGE) == 1 for what in (_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD))
+    return all(mallopt(*how) == 1 for how in ((_M_TRIM_THRESHOLD, trim), (_M_MMAP_THRESHOLD, mmap)))
 
 
 @contextmanager

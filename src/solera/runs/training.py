@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from solera.core.errors import ConfigError, RunError
-from solera.core.threads import torch_threads
+from solera.core.threads import memory_given_back, torch_threads
 from solera.data.interactions import Interactions, Part, history, when_asked
 from solera.data.ragged import Ragged
 from solera.engine import OneRound, Simulation, Solution, State
@@ -145,7 +145,7 @@ def train(
                 run = Run.open(out, data=data)
             else:
                 training = Training(config, data, threads, device, memory=memory, callbacks=callbacks)
-                with torch_threads(threads):
+                with torch_threads(threads), memory_given_back():
                     if memory is not None:
                         plan_of(training, memory, threads).check()
                     about = environment(threads, device)
@@ -210,7 +210,7 @@ def validate_rounds(
 ) -> list[RoundEntry]:
     """The history of a run that never uses the test items, for choosing settings."""
     training = Training(config.resolved(), data, threads, "cpu", callbacks=callbacks, tests=False)
-    with torch_threads(threads):
+    with torch_threads(threads), memory_given_back():
         training.rounds(None, stop)
     return training.history
 

@@ -62,13 +62,18 @@ def read_boards(root: Path) -> Boards:
     studies = Store(records / "board-tuning", Study).all()
     there = {record.name for record in found}
     missing: dict[Place, list[str]] = {}
+    asked: list[Place] = []
     for matrix in sorted((root / "experiments" / "matrices").glob("board*.toml")):
         for place, label, names in _asked(tomllib.loads(matrix.read_text("utf-8"))):
+            asked.append(place)
             if not there.issuperset(names):
                 missing.setdefault(place, []).append(label)
+    made = {(board.dataset, board.protocol): board for board in boards(found)}
     full = []
-    for board in boards(found):
-        lacks = missing.get((board.dataset, board.protocol), [])
+    for place in dict.fromkeys([*asked, *made]):  # in the order of the matrices
+        if (board := made.get(place)) is None:
+            continue
+        lacks = missing.get(place, [])
         rows = [row for row in board.rows if row.label not in lacks]
         federated = any(not row.central for row in rows)
         if federated and {"popularity", "ease"} <= {row.label for row in rows}:

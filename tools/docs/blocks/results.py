@@ -26,10 +26,6 @@ HEADLINE = {  # label: how it is called, and whose published row it has
     "ease": ("*EASE, centralized*", ""),
     "fedslist": ("**FedSLIST**, one round", ""),
 }
-KNOWN: dict[TestName, str] = {
-    "test_train": "the training items alone",
-    "test": "all items before the test item",
-}
 RANKED: dict[Ranking, str] = {"sampled99": "99 negatives", "full": "full ranking"}
 Records = Sequence[Record]
 
@@ -50,41 +46,30 @@ def figures(name: str, records: Records, papers: Stored) -> str:
     return table(shown[0], shown[1:]) + f"\n\n{below}"
 
 
-def headline(board: Records, earlier: Sequence[Records], papers: Stored) -> str:
+def headline(board: Records, papers: Stored) -> str:
     """The published figures, the same with the leak, and what remains without it; ml-100k."""
-    found = {
-        label: next(filter(None, (_of(each, label) for each in (board, *earlier))), []) for label in HEADLINE
-    }
-    shown = {label: runs for label, runs in found.items() if _measured(runs, "test_train", "full")}
-    # One test for all rows.
-    tested: TestName = (
-        "test" if all(_measured(runs, "test", "full") for runs in shown.values()) else "test_train"
-    )
     rows = []
-    for label, runs in shown.items():
-        name, source = HEADLINE[label]
+    for label, (name, source) in HEADLINE.items():
         there = preset(source).published["hr"] if source else None
         leaky = papers.find(preset(source).config()) if source else _of(board, label, "paper")
+        tuned = _of(board, label)
         rows.append(
             (
-                name if _of(board, label) else f"{name} †",
+                name,
                 f"{there:.3f}" if there else "–",
                 _hr(leaky, "test_train"),
-                _hr(runs, tested),
-                _measured(runs, tested, "full"),
+                _hr(tuned, "test"),
+                _measured(tuned, "test", "full"),
             )
         )
     head = ("HR@10", "published", PROTOCOLS["paper"], PROTOCOLS["strict"], f"whole catalogue, {PAIR}")
     notes = (
         "The first three columns rank the test item against 99 negatives, where chance is 0.10. The last is "
-        f"`strict` against the whole catalogue. Models know {KNOWN[tested]} (`{tested}`)"
-        + ("" if tested == "test_train" else "; under `paper`, the training items alone (`test_train`)")
-        + ". ± is the standard deviation over seeds. Settings are the papers' and our defaults under "
-        "`paper`, and those of a search under `strict`."
+        "`strict` against the whole catalogue. Models know all items before the test item; under `paper`, "
+        "the training items alone. ± is the standard deviation over seeds. Settings are the papers' and "
+        "our defaults under `paper`, and those of a search under `strict`."
     )
-    if any(not _of(board, label) for label in shown):
-        notes += " † by an earlier, shorter search."
-    return f"{table(head, rows)}\n\n{fill(notes, 125)}" if rows else NONE_YET
+    return f"{table(head, rows)}\n\n{fill(notes, 130)}"
 
 
 def _of(records: Records, label: str, protocol: str = "strict") -> Records:
