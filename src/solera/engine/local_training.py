@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import prod
 from typing import NamedTuple
 
 import torch
@@ -154,10 +153,12 @@ class Trained(NamedTuple):
 
 def _settle(view: View, seen: Params) -> Tensor:
     """What becomes of whole tables [clients, n_items, *shape], a few clients' at a time."""
-    clients, *table = seen[view.settles].shape
-    size = max(1, _SETTLED // prod(table))
-    pieces = ({n: v[begin : begin + size] for n, v in seen.items()} for begin in range(0, clients, size))
-    return torch.cat([view.settle(piece) for piece in pieces])
+    found = torch.empty_like(seen[view.settles])
+    size = max(1, _SETTLED // found[0].numel())
+    for begin in range(0, len(found), size):
+        some = slice(begin, begin + size)
+        found[some] = view.settle({name: values[some] for name, values in seen.items()})
+    return found
 
 
 def settled(task: Task, trained: Trained, whole: Params) -> Trained:
