@@ -267,10 +267,6 @@ def stored_rows(tensors: Params) -> list[str]:
     return [name.removesuffix("/clients") for name in tensors if name.endswith("/clients")]
 
 
-def _flat(tables: Tensor) -> Tensor:
-    return tables.view(-1, *tables.shape[2:])
-
-
 def _tensor(clients: Ints) -> Tensor:
     return torch.from_numpy(clients.astype("int64", copy=False))
 
