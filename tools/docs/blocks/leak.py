@@ -120,7 +120,8 @@ def authors(leak: Leak) -> str:
         kind = "after" if run["change"] else "before"
         grouped.setdefault((run["method"], run["dataset"]), {}).setdefault(kind, []).append(run)
     rows = []
-    for (method, dataset), runs in sorted(sorted(grouped.items()), key=lambda each: each[0][1], reverse=True):
+    by_method = sorted(grouped.items())
+    for (method, dataset), runs in sorted(by_method, key=lambda each: each[0][1] != "ml-100k"):
         if len(runs) < len(_KINDS):
             continue
         changed = runs["after"][0]["change"]
